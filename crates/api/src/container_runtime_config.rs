@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::crd::{CustomResourceDefinition, Definition, Installable};
+use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable};
 use crate::kubelet_config::NodeConfigCondition;
 use crate::resource::resource;
 use crate::schema::{self, rule};
@@ -21,7 +21,7 @@ resource! {
 
 impl Installable for ContainerRuntimeConfig {
     fn crd() -> CustomResourceDefinition {
-        Definition::of::<Self>("How the container runtime of some pools is configured.")
+        CrdDefinition::of::<Self>("How the container runtime of some pools is configured.")
             .operator_managed()
             .short_name("ctrcfg")
             .spec::<ContainerRuntimeConfigSpec>("What the user wants.")

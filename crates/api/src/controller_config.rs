@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::crd::{CustomResourceDefinition, Definition, Installable};
+use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable};
 use crate::foreign::dns::DNS;
 use crate::foreign::infrastructure::Infrastructure;
 use crate::foreign::network::MtuMigration;
@@ -29,11 +29,13 @@ resource! {
 
 impl Installable for ControllerConfig {
     fn crd() -> CustomResourceDefinition {
-        Definition::of::<Self>("Facts about the cluster that every machine's configuration is rendered with.")
-            .operator_managed()
-            .spec::<ControllerConfigSpec>("The facts. The operator writes them, users do not.")
-            .status::<ControllerConfigStatus>("How the base configuration's rendering went.")
-            .build()
+        CrdDefinition::of::<Self>(
+            "Facts about the cluster that every machine's configuration is rendered with.",
+        )
+        .operator_managed()
+        .spec::<ControllerConfigSpec>("The facts. The operator writes them, users do not.")
+        .status::<ControllerConfigStatus>("How the base configuration's rendering went.")
+        .build()
     }
 }
 

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::crd::{CustomResourceDefinition, Definition, Installable};
+use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable};
 use crate::foreign::tls::TlsSecurityProfile;
 use crate::resource::resource;
 use crate::schema;
@@ -20,7 +20,7 @@ resource! {
 
 impl Installable for KubeletConfig {
     fn crd() -> CustomResourceDefinition {
-        Definition::of::<Self>("How the kubelets of some pools are configured.")
+        CrdDefinition::of::<Self>("How the kubelets of some pools are configured.")
             .operator_managed()
             .spec::<KubeletConfigSpec>("What the user wants.")
             .status::<KubeletConfigStatus>("How far the controller has come with it.")

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::crd::{CustomResourceDefinition, Definition, Installable, column};
+use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable, column};
 use crate::resource::resource;
 use crate::schema;
 use crate::wire::null_is_default;
@@ -18,7 +18,7 @@ resource! {
 
 impl Installable for MachineConfig {
     fn crd() -> CustomResourceDefinition {
-        Definition::of::<Self>("Configuration of a set of machines, or the rendered sum of many of them.")
+        CrdDefinition::of::<Self>("Configuration of a set of machines, or the rendered sum of many of them.")
             .operator_managed()
             .short_name("mc")
             .column(column::text(

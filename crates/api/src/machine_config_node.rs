@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::crd::{CustomResourceDefinition, Definition, Installable, column};
+use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable, column};
 use crate::resource::resource;
 use crate::schema::{self, rule};
 use crate::vocabulary::conditions::machine_config_node as condition;
@@ -44,10 +44,10 @@ impl Installable for MachineConfigNode {
             .into_iter()
             .chain(steps)
             .fold(
-                Definition::of::<Self>(
+                CrdDefinition::of::<Self>(
                     "The current and desired configuration of one node, and the steps of the update between them.",
                 ),
-                Definition::column,
+                CrdDefinition::column,
             )
             .operator_managed()
             .spec::<MachineConfigNodeSpec>("What the node should run.")

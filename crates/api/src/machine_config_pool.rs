@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::crd::{CustomResourceDefinition, Definition, Installable, column};
+use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable, column};
 use crate::resource::resource;
 use crate::schema::{self, rule};
 use crate::vocabulary::conditions::pool as condition;
@@ -29,7 +29,7 @@ impl MachineConfigPool {
 
 impl Installable for MachineConfigPool {
     fn crd() -> CustomResourceDefinition {
-        Definition::of::<Self>("A group of machines that share one rendered configuration.")
+        CrdDefinition::of::<Self>("A group of machines that share one rendered configuration.")
             .operator_managed()
             .short_name("mcp")
             .column(column::text(

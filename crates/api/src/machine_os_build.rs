@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::crd::{CustomResourceDefinition, Definition, Installable, column};
+use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable, column};
 use crate::machine_os_config::GroupResourceReference;
 use crate::resource::resource;
 use crate::schema::{self, rule};
@@ -20,7 +20,7 @@ resource! {
 
 impl Installable for MachineOSBuild {
     fn crd() -> CustomResourceDefinition {
-        Definition::of::<Self>("One build of an operating system image.")
+        CrdDefinition::of::<Self>("One build of an operating system image.")
             .operator_managed()
             .column(column::condition(
                 "Prepared",

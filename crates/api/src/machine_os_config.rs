@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 
-use crate::crd::{CustomResourceDefinition, Definition, Installable};
+use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable};
 use crate::machine_config_node::ObjectName;
 use crate::resource::resource;
 use crate::schema::{self, rule};
@@ -27,7 +27,7 @@ impl Installable for MachineOSConfig {
                         MachineOSConfig per MachineConfigPool",
             "optionalOldSelf": true,
         });
-        Definition::of::<Self>(
+        CrdDefinition::of::<Self>(
             "How the operating system image of a pool is built, and which image that gave.",
         )
         .operator_managed()

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::crd::{CustomResourceDefinition, Definition, Installable};
+use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable};
 use crate::resource::resource;
 use crate::schema::{self, rule};
 use crate::wire::null_is_default;
@@ -17,20 +17,22 @@ resource! {
 
 impl Installable for OSImageStream {
     fn crd() -> CustomResourceDefinition {
-        Definition::of::<Self>("The streams of operating system images that a cluster offers to its pools.")
-            .operator_managed()
-            .spec::<OSImageStreamSpec>("What the user wants.")
-            .status::<OSImageStreamStatus>("What the cluster's release offers.")
-            .rule(rule(
-                "self.metadata.name == 'cluster'",
-                "osimagestream is a singleton, .metadata.name must be 'cluster'",
-            ))
-            .rule(rule(
-                "self.spec == oldSelf.spec || !has(self.status) || \
+        CrdDefinition::of::<Self>(
+            "The streams of operating system images that a cluster offers to its pools.",
+        )
+        .operator_managed()
+        .spec::<OSImageStreamSpec>("What the user wants.")
+        .status::<OSImageStreamStatus>("What the cluster's release offers.")
+        .rule(rule(
+            "self.metadata.name == 'cluster'",
+            "osimagestream is a singleton, .metadata.name must be 'cluster'",
+        ))
+        .rule(rule(
+            "self.spec == oldSelf.spec || !has(self.status) || \
                  self.spec.defaultStream in self.status.availableStreams.map(s, s.name)",
-                "spec.defaultStream must reference an existing stream name from status.availableStreams",
-            ))
-            .build()
+            "spec.defaultStream must reference an existing stream name from status.availableStreams",
+        ))
+        .build()
     }
 }
 

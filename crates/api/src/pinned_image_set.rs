@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::crd::{CustomResourceDefinition, Definition, Installable};
+use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable};
 use crate::resource::resource;
 use crate::schema;
 use crate::wire::null_is_default;
@@ -16,7 +16,7 @@ resource! {
 
 impl Installable for PinnedImageSet {
     fn crd() -> CustomResourceDefinition {
-        Definition::of::<Self>("Images that machines pull in advance and keep.")
+        CrdDefinition::of::<Self>("Images that machines pull in advance and keep.")
             .operator_managed()
             .spec::<PinnedImageSetSpec>("The images.")
             .build()

@@ -1,6 +1,6 @@
-//! The load the embedded control plane is built for: every node of a large fleet patched once while many clients watch.
+//! The target load of the embedded control plane: every node of a large fleet patched once while many clients watch.
 //!
-//! Prints figures; it judges nothing. `cargo bench -p mco-apiserver --bench load`.
+//! Prints figures without limits. `cargo bench -p mco-apiserver --bench load`.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -14,14 +14,14 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
-use mco_apiserver::{ApiService, Options, Server};
+use mco_apiserver::{ApiServer, ApiServerOptions, ApiService};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 const NODES: usize = 5000;
 const WATCHERS: usize = 200;
-/// Patches on their way at once: a controller at full speed and some daemons.
+/// Concurrent patches: a controller at full speed and some daemons.
 const AT_ONCE: usize = 64;
 const LISTS: u32 = 20;
 const MARK: &[u8] = b"\"bench-index\":\"";
@@ -33,7 +33,9 @@ fn main() {
 
 async fn run() {
     let directory = tempfile::tempdir().unwrap();
-    let server = Server::open(directory.path(), Options::default()).await.unwrap();
+    let server = ApiServer::open(directory.path(), ApiServerOptions::default())
+        .await
+        .unwrap();
     let service = server.service();
 
     let started = Instant::now();
@@ -82,7 +84,7 @@ async fn list(service: &ApiService) {
     );
 }
 
-async fn patch_while_watching(server: &Server, service: &ApiService) {
+async fn patch_while_watching(server: &ApiServer, service: &ApiService) {
     let revision = server.registry().store.revision();
     let sent: Arc<Vec<Mutex<Option<Instant>>>> = Arc::new((0..NODES).map(|_| Mutex::new(None)).collect());
     let watchers: Vec<_> = (0..WATCHERS)
@@ -162,7 +164,7 @@ async fn send(service: ApiService, method: Method, path: String, body: Value) ->
     response.into_body().collect().await.unwrap().to_bytes()
 }
 
-/// A node as big as real ones are: conditions, addresses and the images it holds.
+/// Returns a node of realistic size: conditions, addresses and images.
 fn node(index: usize) -> Value {
     let image = |number: usize| {
         let names = [

@@ -1,41 +1,50 @@
-//! Rules of the embedding program, run in process before an object is written.
+//! Admission plugins of the embedding program, run in process before an object is written.
 //!
-//! A hook sees what will be stored and may replace or refuse it. It runs inside the write, so it must be quick and
-//! must not call back into the server.
+//! A plugin may replace or reject the object. It runs inside the write, so it must be fast and must not call the
+//! server.
 
 use std::fmt::Debug;
 
 use http::StatusCode;
 
-use crate::catalog::Definition;
-use crate::meta::Object;
+use crate::auth::{NODE_USER_PREFIX, NODES};
+use crate::catalog::ResourceDefinition;
+use crate::meta::JsonObject;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum AdmissionOperation {
     Create,
     Update,
     Delete,
 }
 
-/// A write that is about to happen.
+/// A write that admission reviews.
 #[derive(Debug)]
 pub struct AdmissionRequest<'a> {
-    pub operation: Operation,
-    pub definition: &'a Definition,
+    pub operation: AdmissionOperation,
+    pub definition: &'a ResourceDefinition,
     pub namespace: &'a str,
     pub name: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
-    /// What will be stored; `None` for a delete.
-    pub object: Option<&'a Object>,
-    /// What is stored now; `None` for a create.
-    pub old: Option<&'a Object>,
+    /// The object that will be stored; `None` for a delete.
+    pub object: Option<&'a JsonObject>,
+    /// The stored object; `None` for a create.
+    pub old: Option<&'a JsonObject>,
     pub user: &'a str,
     pub groups: &'a [String],
     pub dry_run: bool,
 }
 
-/// Why a hook refused, in words for the person who wrote the object.
+impl AdmissionRequest<'_> {
+    /// Returns the name of the node that sends the request, if a node does.
+    pub fn node_name(&self) -> Option<&str> {
+        let name = self.user.strip_prefix(NODE_USER_PREFIX)?;
+        self.groups.iter().any(|group| group == NODES).then_some(name)
+    }
+}
+
+/// The reason why a plugin rejects a write, as shown to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub code: StatusCode,
@@ -43,7 +52,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// The usual refusal.
+    /// Returns a rejection with status 403.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             code: StatusCode::FORBIDDEN,
@@ -52,8 +61,8 @@ impl Rejection {
     }
 }
 
-/// A rule about writes.
+/// An admission plugin.
 pub trait Admission: Send + Sync + Debug {
-    /// Accepts, accepts with changes (the whole new object), or refuses.
-    fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<Object>, Rejection>;
+    /// Accepts the write (`None`), accepts it with changes (the whole new object), or rejects it.
+    fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<JsonObject>, Rejection>;
 }

@@ -1,10 +1,10 @@
-//! One line per write: who did what to which object, and how it ended. Never what the object contained.
+//! The audit log: one line per write with user, verb, object and result. It never contains the object itself.
 
 use http::StatusCode;
 
-use crate::registry::Target;
+use crate::registry::ObjectTarget;
 
-pub(crate) fn write(user: &str, verb: &str, target: &Target, code: StatusCode) {
+pub(crate) fn write(user: &str, verb: &str, target: &ObjectTarget, code: StatusCode) {
     tracing::info!(
         target: "audit",
         user,

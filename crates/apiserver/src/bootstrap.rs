@@ -1,6 +1,4 @@
-//! What exists from the first start: the system's namespaces and the administrator's role.
-
-use std::sync::Arc;
+//! The objects that exist from the first start: the system namespaces and the administrator's role.
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -8,13 +6,13 @@ use serde_json::{Value, json};
 use crate::auth::Credentials;
 use crate::crd;
 use crate::error::ApiError;
-use crate::registry::{Registry, Target, WriteContext};
+use crate::registry::{ObjectRegistry, WriteContext};
 
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 const MANAGER: &str = "apiserver";
 
-/// Creates whatever of it is missing.
-pub(crate) async fn prepare(registry: &Registry) -> Result<(), ApiError> {
+/// Creates the objects that are missing.
+pub(crate) async fn prepare(registry: &ObjectRegistry) -> Result<(), ApiError> {
     crd::reload(registry);
     for namespace in NAMESPACES {
         let object = json!({"metadata": {"name": namespace}});
@@ -39,22 +37,13 @@ pub(crate) async fn prepare(registry: &Registry) -> Result<(), ApiError> {
 }
 
 async fn ensure(
-    registry: &Registry,
+    registry: &ObjectRegistry,
     resource: (&str, &str, &str),
     name: &str,
     object: Value,
 ) -> Result<(), ApiError> {
     let (group, version, plural) = resource;
-    let catalog = registry.catalog();
-    let definition = catalog
-        .resource(group, version, plural)
-        .ok_or_else(|| ApiError::internal(format!("{plural} are not served")))?;
-    let target = Target {
-        definition: Arc::clone(definition),
-        namespace: String::new(),
-        name: name.to_owned(),
-        subresource: String::new(),
-    };
+    let target = registry.cluster_target(group, version, plural, name)?;
     if registry.get(&target).is_ok() {
         return Ok(());
     }
@@ -70,7 +59,7 @@ async fn ensure(
     }
 }
 
-/// A kubeconfig with everything in it: nothing else is needed to connect.
+/// Returns a self-contained kubeconfig.
 pub(crate) fn kubeconfig(url: &str, bundle: &str, user: &str, credentials: &Credentials) -> String {
     let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
     format!(

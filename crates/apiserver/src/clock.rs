@@ -1,15 +1,15 @@
-//! Time, handed in: the server asks a [`Clock`] and never the system.
+//! The clock of the server. Nothing else in this crate reads the system time.
 
 use std::fmt::Debug;
 
 use jiff::Timestamp;
 
-/// Tells the time.
+/// A source of time.
 pub trait Clock: Send + Sync + Debug {
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -19,7 +19,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A time as `metav1.Time` writes it: whole seconds, UTC.
+/// Returns a time as `metav1.Time` encodes it: whole seconds, UTC.
 pub fn rfc3339(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,25 +1,24 @@
-//! Refusals and failures as clients see them: Kubernetes `Status` objects.
+//! Errors as clients see them: Kubernetes `Status` objects.
 //!
-//! Each constructor is one situation, with the status code, reason and wording that clients know from a
-//! kube-apiserver.
+//! Each constructor is one situation, with the status code, reason and message of a kube-apiserver.
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::field_error::{self, FieldError};
 use crate::patch::PatchError;
-use crate::store::{Expired, StoreError};
+use crate::store::{ExpiredRevision, StoreError};
 
-/// The names by which errors speak of a resource.
+/// The resource and object that an error is about.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
+pub struct ErrorSubject<'a> {
     pub group: &'a str,
     /// The plural in most errors, the kind in validation errors.
     pub resource: &'a str,
     pub name: &'a str,
 }
 
-impl Subject<'_> {
+impl ErrorSubject<'_> {
     fn qualified(&self) -> String {
         if self.group.is_empty() {
             self.resource.to_owned()
@@ -43,7 +42,7 @@ impl Subject<'_> {
     }
 }
 
-/// An answer that is not the one the client hoped for.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
@@ -51,7 +50,7 @@ pub struct ApiError {
     pub reason: &'static str,
     pub message: String,
     pub details: Option<Map<String, Value>>,
-    /// A token to go on with after the one in the request expired.
+    /// The continue token for a list whose own has expired.
     pub continue_token: Option<String>,
     /// Sent as a `Retry-After` header.
     pub retry_after: Option<u32>,
@@ -69,7 +68,7 @@ impl ApiError {
         }
     }
 
-    fn about(mut self, subject: Subject<'_>) -> Self {
+    fn about(mut self, subject: ErrorSubject<'_>) -> Self {
         self.details = Some(subject.details());
         self
     }
@@ -89,25 +88,25 @@ impl ApiError {
         self
     }
 
-    pub fn not_found(subject: Subject<'_>) -> Self {
+    pub fn not_found(subject: ErrorSubject<'_>) -> Self {
         let message = format!("{} {:?} not found", subject.qualified(), subject.name);
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(subject)
     }
 
-    pub fn already_exists(subject: Subject<'_>) -> Self {
+    pub fn already_exists(subject: ErrorSubject<'_>) -> Self {
         let message = format!("{} {:?} already exists", subject.qualified(), subject.name);
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(subject)
     }
 
-    /// The name is free only once the object that has it is gone.
-    pub fn still_being_deleted(subject: Subject<'_>) -> Self {
+    /// The name is in use until the object that has it is removed.
+    pub fn still_being_deleted(subject: ErrorSubject<'_>) -> Self {
         let mut error = Self::already_exists(subject);
         error.message = format!("object is being deleted: {}", error.message);
         error
     }
 
-    /// The name that the server made up is taken, again and again.
-    pub fn generate_name_conflict(subject: Subject<'_>) -> Self {
+    /// No generated name was free after several attempts.
+    pub fn generate_name_conflict(subject: ErrorSubject<'_>) -> Self {
         let message = format!(
             "{} {:?} already exists, the server was not able to generate a unique name for the object",
             subject.qualified(),
@@ -118,7 +117,7 @@ impl ApiError {
         error
     }
 
-    pub fn conflict(subject: Subject<'_>, why: &str) -> Self {
+    pub fn conflict(subject: ErrorSubject<'_>, why: &str) -> Self {
         let message = format!(
             "Operation cannot be fulfilled on {} {:?}: {why}",
             subject.qualified(),
@@ -127,15 +126,15 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(subject)
     }
 
-    /// The optimistic lock: someone else wrote first.
-    pub fn modified(subject: Subject<'_>) -> Self {
+    /// The optimistic lock failed: the object was modified since it was read.
+    pub fn modified(subject: ErrorSubject<'_>) -> Self {
         Self::conflict(
             subject,
             "the object has been modified; please apply your changes to the latest version and try again",
         )
     }
 
-    /// Another manager owns fields that an apply wants to set.
+    /// Another manager owns fields that an apply sets to another value.
     pub fn apply_conflict(message: impl Into<String>, causes: &[(String, String)]) -> Self {
         let mut error = Self::new(StatusCode::CONFLICT, "Conflict", message);
         error.details = Some(Map::new());
@@ -146,7 +145,7 @@ impl ApiError {
 
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let message = field_error::invalid_message(group, kind, name, errors);
-        let subject = Subject {
+        let subject = ErrorSubject {
             group,
             resource: kind,
             name,
@@ -157,7 +156,7 @@ impl ApiError {
         })
     }
 
-    /// A patch that cannot be read or does not fit.
+    /// A patch that cannot be decoded or applied.
     pub fn patch(error: &PatchError) -> Self {
         let message = error.status_message();
         match error {
@@ -172,7 +171,7 @@ impl ApiError {
         }
     }
 
-    /// A body that cannot even be read.
+    /// A body that cannot be decoded.
     pub fn unrecognized(kind: &str, why: &str, body: &[u8]) -> Self {
         Self::unrecognized_object(
             kind,
@@ -181,7 +180,7 @@ impl ApiError {
         )
     }
 
-    /// A body that does not say what it is.
+    /// A body without `kind` or `apiVersion`.
     pub fn unrecognized_object(kind: &str, why: &str, body: &[u8]) -> Self {
         Self::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): {why} ({})",
@@ -189,7 +188,7 @@ impl ApiError {
         ))
     }
 
-    /// A patch that brings fields its object does not have, when that is not allowed.
+    /// A patch with unknown or duplicate fields under strict field validation.
     pub fn strict_patch(patch: &str, objections: &str) -> Self {
         let error = FieldError::invalid("patch", &Value::from(patch), objections);
         let message = format!(" \"\" is invalid: {error}");
@@ -204,7 +203,7 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    pub fn forbidden(subject: Subject<'_>, why: &str) -> Self {
+    pub fn forbidden(subject: ErrorSubject<'_>, why: &str) -> Self {
         let message = match (subject.resource, subject.name) {
             ("", _) => format!("forbidden: {why}"),
             (_, "") => format!("{} is forbidden: {why}", subject.qualified()),
@@ -213,7 +212,7 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(subject)
     }
 
-    pub fn namespace_terminating(subject: Subject<'_>, namespace: &str) -> Self {
+    pub fn namespace_terminating(subject: ErrorSubject<'_>, namespace: &str) -> Self {
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
         let message = format!("namespace {namespace} is being terminated");
@@ -228,7 +227,7 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
-    /// With a reason, for those who cannot find it out by themselves.
+    /// A 401 with a reason, for clients that cannot find it out otherwise.
     pub fn unauthorized_because(why: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", why)
     }
@@ -238,7 +237,7 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with_empty_details()
     }
 
-    /// A path below a served group that leads nowhere.
+    /// A path below a served group that is not served.
     pub fn unknown_resource() -> Self {
         let message = "the server could not find the requested resource";
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).with_empty_details()
@@ -249,13 +248,13 @@ impl ApiError {
         self
     }
 
-    /// The answer of the router behind built-in resources, which lists everything a real server could produce.
+    /// The 406 response of built-in resources, which lists every media type of a kube-apiserver.
     pub fn not_acceptable() -> Self {
         let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message).with_empty_details()
     }
 
-    /// A patch in a format that built-in resources do not know.
+    /// A patch in a format that built-in resources do not accept.
     pub fn unsupported_patch() -> Self {
         let message = "415: Unsupported Media Type";
         Self::new(
@@ -295,7 +294,7 @@ impl ApiError {
         error
     }
 
-    /// An eviction that a budget does not allow now.
+    /// An eviction that a PodDisruptionBudget does not allow now.
     pub fn disruption_budget(cause: &str, retry_after: u32) -> Self {
         let message = "Cannot evict pod as it would violate the pod's disruption budget.";
         Self::too_many_requests(message, retry_after).with_cause("DisruptionBudget", cause, None)
@@ -305,7 +304,7 @@ impl ApiError {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// A list asked for a revision that has not happened yet.
+    /// A list at a revision that does not exist yet.
     pub fn revision_too_large(asked: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {asked}, current: {current}");
         let mut error = Self::new(
@@ -344,7 +343,7 @@ impl ApiError {
         self
     }
 
-    /// A failure that Kubernetes answers without saying which kind it is.
+    /// A failure that Kubernetes reports without a reason.
     pub fn unclassified(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
@@ -361,7 +360,7 @@ impl ApiError {
         self.reason == "AlreadyExists"
     }
 
-    /// The `Status` object.
+    /// Returns the `Status` object.
     pub fn status(&self) -> Value {
         let mut metadata = Map::new();
         if let Some(token) = &self.continue_token {
@@ -385,8 +384,8 @@ impl ApiError {
     }
 }
 
-impl From<Expired> for ApiError {
-    fn from(expired: Expired) -> Self {
+impl From<ExpiredRevision> for ApiError {
+    fn from(expired: ExpiredRevision) -> Self {
         Self::expired(expired.to_string())
     }
 }
@@ -402,7 +401,7 @@ impl From<StoreError> for ApiError {
     }
 }
 
-/// The beginning of a body, for messages about it.
+/// Returns the beginning of a body, for messages.
 fn summary(body: &[u8]) -> String {
     const SHOWN: usize = 30;
     let (shown, rest) = body.split_at(body.len().min(SHOWN));
@@ -419,9 +418,9 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-/// The `Status` of something that worked and left nothing else to show.
+/// Returns the `Status` of a successful request without another result.
 pub fn success(group: &str, plural: &str, name: &str, uid: &str) -> Value {
-    let mut details = Subject {
+    let mut details = ErrorSubject {
         group,
         resource: plural,
         name,

@@ -1,13 +1,12 @@
-//! One broken rule about one field, in Kubernetes' words.
+//! Validation errors of single fields, with the messages of Kubernetes.
 //!
-//! It knows how such an error reads and how several are joined; turning them into an HTTP answer is the
-//! business of the router.
+//! This module formats and joins errors. Turning them into an HTTP response is up to the caller.
 
 use crate::go_text;
 use serde_json::Value;
 use std::fmt;
 
-/// Why a field was refused; becomes the `reason` of a status cause.
+/// The type of a field error, which becomes the `reason` of a status cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FieldReason {
     NotFound,
@@ -25,7 +24,7 @@ pub enum FieldReason {
 }
 
 impl FieldReason {
-    /// The machine-readable reason in `status.details.causes[].reason`.
+    /// Returns the machine-readable reason in `status.details.causes[].reason`.
     pub fn code(self) -> &'static str {
         match self {
             Self::NotFound => "FieldValueNotFound",
@@ -60,7 +59,7 @@ impl FieldReason {
     }
 }
 
-/// A refused field: where, why, and the text that follows the field's name.
+/// A validation error: the field, its type, and the text that follows the field's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     pub reason: FieldReason,
@@ -99,7 +98,7 @@ impl FieldError {
         Self::with_value(FieldReason::Duplicate, field, value, "")
     }
 
-    /// A value outside a fixed set, which the message lists in the given order.
+    /// A value outside a fixed set, which the message lists in this order.
     pub fn not_supported<S: AsRef<str>>(field: impl Into<String>, value: &Value, supported: &[S]) -> Self {
         let detail = if supported.is_empty() {
             String::new()
@@ -180,7 +179,7 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// Several errors as one text: a single one as it is, more in brackets, repeated ones once.
+/// Joins errors: a single one as it is, several in brackets, without duplicates.
 pub fn aggregate<E: fmt::Display>(errors: &[E]) -> String {
     let mut distinct: Vec<String> = Vec::with_capacity(errors.len());
     for error in errors {
@@ -196,7 +195,7 @@ pub fn aggregate<E: fmt::Display>(errors: &[E]) -> String {
     }
 }
 
-/// The message of the 422 answer for an object with these errors.
+/// Returns the message of the 422 response for an object with these errors.
 pub fn invalid_message(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> String {
     let qualified = if group.is_empty() {
         kind.to_owned()

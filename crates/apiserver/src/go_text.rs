@@ -1,7 +1,6 @@
-//! Values printed the way Go prints them.
+//! Formatting of values as Go prints them.
 //!
-//! Error messages of Kubernetes are part of what clients match on, and they are written by Go's formatting verbs.
-//! This module knows those verbs and nothing about Kubernetes.
+//! Clients match error messages of Kubernetes, which Go's formatting verbs produce. Nothing here depends on Kubernetes.
 
 use serde_json::{Number, Value};
 use std::fmt::Write as _;

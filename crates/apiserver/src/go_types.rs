@@ -12,32 +12,32 @@ use serde_json::{Map, Value, json};
 use crate::kinds;
 
 /// Every message a built-in kind needs, by its short name (`core.v1.Pod`).
-pub(crate) static MESSAGES: LazyLock<HashMap<&'static str, Message>> =
+pub(crate) static MESSAGES: LazyLock<HashMap<&'static str, GoMessage>> =
     LazyLock::new(|| read_table(include_str!("protobuf_messages.txt")));
 
 #[derive(Debug, Default)]
-pub(crate) struct Message {
-    pub fields: HashMap<u32, Field>,
+pub(crate) struct GoMessage {
+    pub fields: HashMap<u32, GoField>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Field {
+pub(crate) struct GoField {
     pub name: &'static str,
-    pub presence: Presence,
-    pub shape: Shape,
+    pub presence: FieldPresence,
+    pub shape: GoShape,
     pub of: &'static str,
 }
 
-/// When JSON shows a field.
+/// When JSON contains a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
+pub(crate) enum FieldPresence {
     WhenSet,
     WhenNotZero,
     Always,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum GoShape {
     One,
     Inline,
     List,
@@ -54,8 +54,7 @@ pub(crate) fn message_name(api_version: &str, kind: &str) -> String {
     format!("{package}.{version}.{kind}")
 }
 
-/// Shows an object the way Go's encoder would: zero values appear where the type has no place to leave them out, and
-/// disappear where it has.
+/// Encodes an object as Go's encoder does: zero values appear unless their field has `omitempty`.
 pub(crate) fn as_encoded(object: &mut Map<String, Value>, group: &str, version: &str, kind: &str) {
     let name = message_name(&kinds::api_version(group, version), kind);
     if let Some((name, _)) = MESSAGES.get_key_value(name.as_str()) {
@@ -63,7 +62,7 @@ pub(crate) fn as_encoded(object: &mut Map<String, Value>, group: &str, version: 
     }
 }
 
-/// The object that exists before anything is set in it.
+/// Returns the zero object of a type.
 pub(crate) fn empty(group: &str, version: &str, kind: &str) -> Map<String, Value> {
     let mut object = Map::new();
     as_encoded(&mut object, group, version, kind);
@@ -75,17 +74,17 @@ fn complete(object: &mut Map<String, Value>, name: &str) {
         return;
     };
     for field in message.fields.values() {
-        if field.shape == Shape::Inline {
+        if field.shape == GoShape::Inline {
             complete(object, field.of);
             continue;
         }
         match object.get_mut(field.name) {
             None | Some(Value::Null) => {
-                if field.presence == Presence::Always {
+                if field.presence == FieldPresence::Always {
                     object.insert(field.name.to_owned(), zero(field));
                 }
             }
-            Some(value) if field.presence == Presence::WhenNotZero && is_zero(value) => {
+            Some(value) if field.presence == FieldPresence::WhenNotZero && is_zero(value) => {
                 object.remove(field.name);
             }
             Some(value) => complete_members(value, field),
@@ -93,15 +92,15 @@ fn complete(object: &mut Map<String, Value>, name: &str) {
     }
 }
 
-fn complete_members(value: &mut Value, field: &Field) {
+fn complete_members(value: &mut Value, field: &GoField) {
     match (field.shape, value) {
-        (Shape::One, Value::Object(object)) => complete(object, field.of),
-        (Shape::List, Value::Array(items)) => {
+        (GoShape::One, Value::Object(object)) => complete(object, field.of),
+        (GoShape::List, Value::Array(items)) => {
             for object in items.iter_mut().filter_map(Value::as_object_mut) {
                 complete(object, field.of);
             }
         }
-        (Shape::Map, Value::Object(members)) => {
+        (GoShape::Map, Value::Object(members)) => {
             for object in members.values_mut().filter_map(Value::as_object_mut) {
                 complete(object, field.of);
             }
@@ -110,9 +109,9 @@ fn complete_members(value: &mut Value, field: &Field) {
     }
 }
 
-fn zero(field: &Field) -> Value {
+fn zero(field: &GoField) -> Value {
     match (field.shape, field.of) {
-        (Shape::List | Shape::Map, _) => Value::Null,
+        (GoShape::List | GoShape::Map, _) => Value::Null,
         (_, "string") => Value::from(""),
         (_, "bool") => Value::from(false),
         (_, "int32" | "int64" | "intstr.IntOrString") => Value::from(0),
@@ -128,7 +127,7 @@ fn zero(field: &Field) -> Value {
     }
 }
 
-/// What Go's `omitempty` leaves out.
+/// Returns whether Go's `omitempty` leaves the value out.
 pub(crate) fn is_zero(value: &Value) -> bool {
     match value {
         Value::String(text) => text.is_empty(),
@@ -140,8 +139,8 @@ pub(crate) fn is_zero(value: &Value) -> bool {
     }
 }
 
-fn read_table(table: &'static str) -> HashMap<&'static str, Message> {
-    let mut messages: HashMap<&'static str, Message> = HashMap::new();
+fn read_table(table: &'static str) -> HashMap<&'static str, GoMessage> {
+    let mut messages: HashMap<&'static str, GoMessage> = HashMap::new();
     let mut current = "";
     for line in table.lines() {
         let Some(field) = line.strip_prefix(' ') else {
@@ -151,21 +150,21 @@ fn read_table(table: &'static str) -> HashMap<&'static str, Message> {
         };
         let parts: Vec<&'static str> = field.split(' ').collect();
         let (number, name, shape, of) = match parts.as_slice() {
-            [number, name, of] => (number, *name, Shape::One, *of),
-            [number, name, "inline", of] => (number, *name, Shape::Inline, *of),
-            [number, name, "list", of] => (number, *name, Shape::List, *of),
-            [number, name, "map", of] => (number, *name, Shape::Map, *of),
+            [number, name, of] => (number, *name, GoShape::One, *of),
+            [number, name, "inline", of] => (number, *name, GoShape::Inline, *of),
+            [number, name, "list", of] => (number, *name, GoShape::List, *of),
+            [number, name, "map", of] => (number, *name, GoShape::Map, *of),
             _ => continue,
         };
         let Ok(number) = number.parse() else {
             continue;
         };
         let presence = match name.as_bytes().first() {
-            Some(b'?') => Presence::WhenNotZero,
-            Some(b'!') => Presence::Always,
-            _ => Presence::WhenSet,
+            Some(b'?') => FieldPresence::WhenNotZero,
+            Some(b'!') => FieldPresence::Always,
+            _ => FieldPresence::WhenSet,
         };
-        let field = Field {
+        let field = GoField {
             name: name.trim_start_matches(['?', '!']),
             presence,
             shape,

@@ -1,4 +1,6 @@
 //! The embedded control plane: a revisioned store with Kubernetes REST semantics, for one machine.
+//!
+//! The README of this crate states its scope and its limits.
 
 pub mod admission;
 pub mod apply;
@@ -13,7 +15,7 @@ pub mod decode;
 mod defaults;
 pub mod error;
 pub mod field_error;
-mod files;
+pub mod files;
 pub mod go_text;
 mod go_types;
 pub mod http;
@@ -40,5 +42,5 @@ pub mod watch;
 
 pub use auth::Identity;
 pub use http::ApiService;
-pub use server::{Options, Server, ServerError};
+pub use server::{ApiServer, ApiServerOptions, ServerError};
 pub mod table;

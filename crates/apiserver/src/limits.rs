@@ -1,4 +1,4 @@
-//! How much one client may ask of the server at once.
+//! Limits on the requests of a client and on all requests together.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,44 +12,44 @@ use crate::error::ApiError;
 
 /// Kubernetes' own limit for request bodies.
 const BODY_BYTES: usize = 3 << 20;
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
-/// Requests being worked on at once; watches do not count, they only wait.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Requests in flight. Watches do not count: they mostly wait.
 const IN_FLIGHT: usize = 400;
-/// How long a request waits for its turn before the client is asked to come back.
-const TURN_PATIENCE: Duration = Duration::from_secs(10);
-/// A caller's budget: enough for a controller at full speed, too little for a runaway loop to drown the others.
+/// How long a request waits for a free slot before it is answered with 429.
+const SLOT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A caller's rate: enough for a controller at full speed, too little for a runaway loop to starve other callers.
 const RATE_PER_SECOND: f64 = 1000.0;
 const BURST: f64 = 5000.0;
-/// Callers remembered before idle ones are forgotten.
-const MOST_CALLERS: usize = 10_000;
+/// The number of callers after which idle ones are evicted.
+const MAX_CALLERS: usize = 10_000;
 
 #[derive(Debug)]
-pub struct Limits {
+pub struct RequestLimits {
     pub body_bytes: usize,
-    pub body_patience: Duration,
+    pub body_timeout: Duration,
     in_flight: Arc<Semaphore>,
-    budgets: Mutex<HashMap<String, Budget>>,
+    budgets: Mutex<HashMap<String, CallerBudget>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Budget {
+struct CallerBudget {
     left: f64,
     at: Instant,
 }
 
-impl Default for Limits {
+impl Default for RequestLimits {
     fn default() -> Self {
         Self {
             body_bytes: BODY_BYTES,
-            body_patience: BODY_PATIENCE,
+            body_timeout: BODY_TIMEOUT,
             in_flight: Arc::new(Semaphore::new(IN_FLIGHT)),
             budgets: Mutex::new(HashMap::new()),
         }
     }
 }
 
-impl Limits {
-    /// Waits for a turn; the permit is held while the request is worked on.
+impl RequestLimits {
+    /// Waits for a free slot. The permit is held until the request is done.
     pub async fn admit(
         &self,
         identity: &Identity,
@@ -62,7 +62,7 @@ impl Limits {
             return Ok(None);
         }
         let turn = Arc::clone(&self.in_flight).acquire_owned();
-        match tokio::time::timeout(TURN_PATIENCE, turn).await {
+        match tokio::time::timeout(SLOT_TIMEOUT, turn).await {
             Ok(Ok(permit)) => Ok(Some(permit)),
             Ok(Err(_)) | Err(_) => Err(busy()),
         }
@@ -70,12 +70,12 @@ impl Limits {
 
     fn spend(&self, user: &str, now: Instant) -> bool {
         let mut budgets = self.budgets.lock();
-        if budgets.len() > MOST_CALLERS {
+        if budgets.len() > MAX_CALLERS {
             budgets.retain(|_, budget| now.duration_since(budget.at).as_secs_f64() * RATE_PER_SECOND < BURST);
         }
         let budget = budgets
             .entry(user.to_owned())
-            .or_insert(Budget { left: BURST, at: now });
+            .or_insert(CallerBudget { left: BURST, at: now });
         let earned = now.duration_since(budget.at).as_secs_f64() * RATE_PER_SECOND;
         budget.left = (budget.left + earned).min(BURST);
         budget.at = now;
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_caller_that_asks_too_often_is_slowed_and_then_served_again() {
-        let limits = Limits::default();
+        let limits = RequestLimits::default();
         let start = Instant::now();
         let served = (0..6000).filter(|_| limits.spend("loop", start)).count();
         assert_eq!(served, 5000);

@@ -1,35 +1,43 @@
-//! The socket: TLS, slow-client limits, one service per connection.
+//! The listening socket: TLS with a renewed certificate, limits, and one service per connection.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use http::{HeaderValue, Request, StatusCode, header};
+use hyper::body::Incoming;
+use mco_http::tls::CertificateStore;
+use mco_http::{
+    ConnectionPeer, Http2Limits, HttpProtocol, Listener, ListenerLimits, ListenerTransport, Overflow,
+    ServeOptions, TextResponse, text,
+};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::Service as _;
+use tracing::warn;
 
 use crate::auth::{Pki, identity_of};
 use crate::clock::Clock;
 use crate::http::{Api, ApiService};
 use crate::server::ServerError;
 
-/// A client that cannot finish its handshake or headers in this time is not talking to us.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
-/// This also closes idle connections, so it is longer than clients keep theirs: they must be the first to let go.
-const HEADER_PATIENCE: Duration = Duration::from_mins(2);
-/// Idle HTTP/2 connections are probed; a peer that vanished must not hold a slot for ever.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
-const STREAMS_PER_CONNECTION: u32 = 1000;
-const MOST_CONNECTIONS: usize = 10_000;
-const RENEWAL_CHECK: Duration = Duration::from_hours(12);
-/// How long open connections may finish when the server stops.
-const DRAIN: Duration = Duration::from_secs(5);
+const RENEWAL_INTERVAL: Duration = Duration::from_hours(12);
 
-/// What the socket needs to prove who we are.
+const LIMITS: ListenerLimits = ListenerLimits {
+    connections: 10_000,
+    overflow: Overflow::Wait,
+    handshake: Duration::from_secs(10),
+    // Longer than clients keep idle connections, so that they are the first to close them.
+    headers: Duration::from_mins(2),
+    // Watches are idle for long, and a slow reader of one is bounded by its own cursor.
+    stall: None,
+    lifetime: None,
+    drain: Duration::from_secs(5),
+};
+
+/// What the serving certificate is made from.
 #[derive(Debug)]
 pub(crate) struct Identities {
     pub pki: Arc<Pki>,
@@ -38,115 +46,80 @@ pub(crate) struct Identities {
 }
 
 impl Identities {
-    fn acceptor(&self) -> Result<TlsAcceptor, ServerError> {
-        let config = self.pki.server_config(&self.hosts, self.clock.now())?;
-        Ok(TlsAcceptor::from(Arc::new(config)))
+    fn renew(&self, certificate: &CertificateStore) -> Result<(), ServerError> {
+        self.pki
+            .renew_server(&self.hosts, self.clock.now(), certificate)?;
+        Ok(())
     }
 }
 
+/// Serves the API over TLS until `stopped` turns true. The serving certificate and, by `renew_clients`, those of
+/// clients are renewed meanwhile.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    socket: TcpListener,
     api: Arc<Api>,
     identities: &Identities,
     renew_clients: impl Fn() -> Result<(), ServerError>,
     mut stopped: watch::Receiver<bool>,
 ) -> Result<(), ServerError> {
-    let mut acceptor = identities.acceptor()?;
-    let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    let mut connections = JoinSet::new();
-    let mut renewal = tokio::time::interval(RENEWAL_CHECK);
-    renewal.tick().await;
-    loop {
-        let accepted = tokio::select! {
-            _ = stopped.wait_for(|stop| *stop) => break,
-            _ = renewal.tick() => {
-                // Certificates are cheap; making them anew is simpler and safer than asking how old they are.
-                acceptor = identities.acceptor()?;
-                renew_clients()?;
-                continue;
+    let certificate = Arc::new(CertificateStore::default());
+    identities.renew(&certificate)?;
+    let config = identities.pki.server_config(Arc::clone(&certificate))?;
+    let listener = Listener {
+        socket,
+        transport: ListenerTransport::Tls(TlsAcceptor::from(Arc::new(config))),
+    };
+    let options = ServeOptions {
+        internal_error,
+        ..ServeOptions::new(HttpProtocol::Http1AndHttp2(Http2Limits::default()), LIMITS)
+    };
+    let connect = move |peer: &ConnectionPeer| {
+        let identity = peer.certificate.as_ref().and_then(identity_of);
+        let service = ApiService::new(Arc::clone(&api), identity);
+        move |request: Request<Incoming>| {
+            let mut service = service.clone();
+            async move {
+                let Ok(response) = service.call(request).await;
+                response
             }
-            Some(_) = connections.join_next() => continue,
-            accepted = accept(&listener) => accepted,
-        };
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
-            break;
-        };
-        let (api, acceptor, stopped) = (Arc::clone(&api), acceptor.clone(), stopped.clone());
-        connections.spawn(async move {
-            let _slot = slot;
-            connection(accepted, api, acceptor, stopped).await;
-        });
+        }
+    };
+    let stop = CancellationToken::new();
+    let serving = mco_http::serve(listener, options, connect, stop.clone());
+    tokio::pin!(serving);
+    let renewing = renew(identities, &certificate, renew_clients);
+    tokio::select! {
+        _ = stopped.wait_for(|stop| *stop) => stop.cancel(),
+        () = renewing => {}
+        () = serving.as_mut() => return Ok(()),
     }
-    let drained = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN, drained).await.is_err() {
-        tracing::info!("closing connections that did not end in time");
-    }
+    serving.await;
     Ok(())
 }
 
-/// Accepts the next connection; running out of files passes, so it is waited out.
-async fn accept(listener: &TcpListener) -> TcpStream {
+/// Renews certificates without end. A failure is logged and retried: the old ones are still valid for months.
+async fn renew(
+    identities: &Identities,
+    certificate: &CertificateStore,
+    clients: impl Fn() -> Result<(), ServerError>,
+) {
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return stream,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                if !is_about_one_connection(&error) {
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                }
-            }
+        tokio::time::sleep(RENEWAL_INTERVAL).await;
+        if let Err(error) = identities.renew(certificate).and_then(|()| clients()) {
+            warn!("cannot renew certificates; trying again in {RENEWAL_INTERVAL:?}: {error}");
         }
     }
 }
 
-fn is_about_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
-    )
-}
-
-async fn connection(
-    stream: TcpStream,
-    api: Arc<Api>,
-    acceptor: TlsAcceptor,
-    mut stopped: watch::Receiver<bool>,
-) {
-    // Without this, small watch events wait for the next one.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "nodelay");
-    }
-    let stream = match tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
-        Err(_) => return tracing::debug!("TLS handshake timed out"),
-    };
-    let certificates = stream.get_ref().1.peer_certificates();
-    let identity = certificates.and_then(|chain| chain.first()).and_then(identity_of);
-    let service = TowerToHyperService::new(ApiService::new(api, identity));
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_PATIENCE);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(KEEP_ALIVE)
-        .max_concurrent_streams(STREAMS_PER_CONNECTION);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    let early = tokio::select! {
-        ended = connection.as_mut() => Some(ended),
-        _ = stopped.wait_for(|stop| *stop) => None,
-    };
-    let ended = if let Some(ended) = early {
-        ended
-    } else {
-        connection.as_mut().graceful_shutdown();
-        connection.await
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended");
-    }
+/// Returns the response to a request that panicked, in the form that Kubernetes clients expect.
+fn internal_error() -> TextResponse {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "an internal error occurred; see the log of the API server",
+        "reason": "InternalError", "code": 500,
+    });
+    let mut response = text(StatusCode::INTERNAL_SERVER_ERROR, status.to_string());
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
 }

@@ -1,22 +1,22 @@
-//! Reading and writing `metadata` of an object held as a JSON map.
+//! Access to `metadata` of an object held as a JSON map.
 //!
-//! Absent and empty are the same to a reader, and writing an empty value removes the field, as the API does.
+//! Absent and empty are the same for readers, and writing an empty value removes the field, as the API does.
 
 use serde_json::{Map, Value};
 
-/// An object as the registry works on it.
-pub type Object = Map<String, Value>;
+/// An object as the registry processes it.
+pub type JsonObject = Map<String, Value>;
 
-pub fn text<'a>(object: &'a Object, field: &str) -> &'a str {
+pub fn text<'a>(object: &'a JsonObject, field: &str) -> &'a str {
     object.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-pub fn metadata(object: &Object) -> Option<&Object> {
+pub fn metadata(object: &JsonObject) -> Option<&JsonObject> {
     object.get("metadata").and_then(Value::as_object)
 }
 
-/// The metadata, created when absent; a value of another type is replaced.
-pub fn metadata_mut(object: &mut Object) -> &mut Object {
+/// Returns the metadata, created if absent. A value of another type is replaced.
+pub fn metadata_mut(object: &mut JsonObject) -> &mut JsonObject {
     let slot = object
         .entry("metadata")
         .or_insert_with(|| Value::Object(Map::new()));
@@ -25,46 +25,45 @@ pub fn metadata_mut(object: &mut Object) -> &mut Object {
     }
     match slot {
         Value::Object(metadata) => metadata,
-        // The line above has just made it an object.
         _ => unreachable!("metadata was replaced by an object"),
     }
 }
 
-pub fn meta_text<'a>(object: &'a Object, field: &str) -> &'a str {
+pub fn meta_text<'a>(object: &'a JsonObject, field: &str) -> &'a str {
     metadata(object)
         .and_then(|metadata| metadata.get(field))
         .and_then(Value::as_str)
         .unwrap_or_default()
 }
 
-pub fn name(object: &Object) -> &str {
+pub fn name(object: &JsonObject) -> &str {
     meta_text(object, "name")
 }
 
-pub fn namespace(object: &Object) -> &str {
+pub fn namespace(object: &JsonObject) -> &str {
     meta_text(object, "namespace")
 }
 
-pub fn uid(object: &Object) -> &str {
+pub fn uid(object: &JsonObject) -> &str {
     meta_text(object, "uid")
 }
 
-pub fn resource_version(object: &Object) -> &str {
+pub fn resource_version(object: &JsonObject) -> &str {
     meta_text(object, "resourceVersion")
 }
 
-pub fn generation(object: &Object) -> i64 {
+pub fn generation(object: &JsonObject) -> i64 {
     metadata(object)
         .and_then(|metadata| metadata.get("generation"))
         .and_then(Value::as_i64)
         .unwrap_or(0)
 }
 
-pub fn is_deleting(object: &Object) -> bool {
+pub fn is_deleting(object: &JsonObject) -> bool {
     !meta_text(object, "deletionTimestamp").is_empty()
 }
 
-pub fn finalizers(object: &Object) -> Vec<String> {
+pub fn finalizers(object: &JsonObject) -> Vec<String> {
     let list = metadata(object).and_then(|metadata| metadata.get("finalizers"));
     let items = list
         .and_then(Value::as_array)
@@ -77,7 +76,7 @@ pub fn finalizers(object: &Object) -> Vec<String> {
         .collect()
 }
 
-pub fn set_finalizers(object: &mut Object, finalizers: &[String]) {
+pub fn set_finalizers(object: &mut JsonObject, finalizers: &[String]) {
     if finalizers.is_empty() {
         metadata_mut(object).remove("finalizers");
     } else {
@@ -85,15 +84,15 @@ pub fn set_finalizers(object: &mut Object, finalizers: &[String]) {
     }
 }
 
-pub fn set_meta(object: &mut Object, field: &str, value: impl Into<Value>) {
+pub fn set_meta(object: &mut JsonObject, field: &str, value: impl Into<Value>) {
     metadata_mut(object).insert(field.to_owned(), value.into());
 }
 
-pub fn labels(object: &Object) -> Option<&Object> {
+pub fn labels(object: &JsonObject) -> Option<&JsonObject> {
     metadata(object)?.get("labels")?.as_object()
 }
 
-pub fn annotation<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
+pub fn annotation<'a>(object: &'a JsonObject, key: &str) -> Option<&'a str> {
     metadata(object)?
         .get("annotations")?
         .as_object()?
@@ -101,8 +100,8 @@ pub fn annotation<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
         .as_str()
 }
 
-/// Moves a field of one object to another, removing it there when this one has none.
-pub fn copy_field(from: &Object, to: &mut Object, field: &str) {
+/// Copies a field from one object to another, or removes it there if the source has none.
+pub fn copy_field(from: &JsonObject, to: &mut JsonObject, field: &str) {
     match from.get(field) {
         Some(value) => {
             to.insert(field.to_owned(), value.clone());

@@ -1,80 +1,167 @@
-//! Counters for `/metrics`, in the text format of Prometheus.
+//! Metrics of the server, in the text format of OpenMetrics.
 
-use std::fmt::Write as _;
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
+use parking_lot::Mutex;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 
-use crate::store::Store;
+use crate::store::ObjectStore;
 
-#[derive(Clone, Debug, Default)]
-pub struct Metrics {
-    counters: Arc<Counters>,
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const CODE_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// The metrics of one server. Clones share their values.
+#[derive(Clone, Debug)]
+pub struct ApiMetrics {
+    values: Arc<MetricValues>,
 }
 
-#[derive(Debug, Default)]
-struct Counters {
-    /// Answers by class: 1xx to 5xx.
-    answers: [AtomicU64; 5],
-    watches: AtomicU64,
+#[derive(Debug)]
+struct MetricValues {
+    registry: Registry,
+    requests: Family<CodeLabel, Counter>,
+    watches: Family<VerbLabel, Gauge>,
+    objects: Family<ResourceLabel, Gauge>,
+    revision: Gauge,
+    /// Serializes scrapes, each of which rebuilds the series of stored objects.
+    scrape: Mutex<()>,
 }
 
-/// Counts a watch for as long as it is held.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabel {
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VerbLabel {
+    verb: &'static str,
+}
+
+const WATCH: VerbLabel = VerbLabel { verb: "WATCH" };
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResourceLabel {
+    resource: String,
+}
+
+/// Counts a watch as open until it is dropped.
 #[derive(Debug)]
 pub struct OpenWatch {
-    counters: Arc<Counters>,
+    values: Arc<MetricValues>,
 }
 
 impl Drop for OpenWatch {
     fn drop(&mut self) {
-        self.counters.watches.fetch_sub(1, Ordering::Relaxed);
+        self.values.watches.get_or_create(&WATCH).dec();
     }
 }
 
-impl Metrics {
-    pub(crate) fn answered(&self, code: StatusCode) {
-        let class = usize::from(code.as_u16() / 100).clamp(1, 5);
-        self.counters.answers[class - 1].fetch_add(1, Ordering::Relaxed);
+impl Default for ApiMetrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let requests = Family::<CodeLabel, Counter>::default();
+        for code in CODE_CLASSES {
+            requests.get_or_create(&CodeLabel { code }).inc_by(0);
+        }
+        let watches = Family::<VerbLabel, Gauge>::default();
+        watches.get_or_create(&WATCH).set(0);
+        let objects = Family::<ResourceLabel, Gauge>::default();
+        let revision = Gauge::default();
+        registry.register(
+            "apiserver_request",
+            "Responses by class of status code",
+            requests.clone(),
+        );
+        registry.register("apiserver_longrunning_requests", "Open watches", watches.clone());
+        registry.register(
+            "apiserver_storage_objects",
+            "Stored objects by resource",
+            objects.clone(),
+        );
+        registry.register("apiserver_storage_revision", "Newest revision", revision.clone());
+        let values = MetricValues {
+            registry,
+            requests,
+            watches,
+            objects,
+            revision,
+            scrape: Mutex::new(()),
+        };
+        Self {
+            values: Arc::new(values),
+        }
+    }
+}
+
+impl ApiMetrics {
+    pub(crate) fn count_response(&self, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100).clamp(1, CODE_CLASSES.len());
+        let code = CODE_CLASSES[class - 1];
+        self.values.requests.get_or_create(&CodeLabel { code }).inc();
     }
 
     pub(crate) fn watch_opened(&self) -> OpenWatch {
-        self.counters.watches.fetch_add(1, Ordering::Relaxed);
+        self.values.watches.get_or_create(&WATCH).inc();
         OpenWatch {
-            counters: Arc::clone(&self.counters),
+            values: Arc::clone(&self.values),
         }
     }
 
-    pub(crate) fn text(&self, store: &Store) -> String {
-        let mut text = String::from(
-            "# HELP apiserver_request_total Answers by class of status code.\n# TYPE apiserver_request_total counter\n",
-        );
-        // Writing to a string cannot fail.
-        for (class, count) in self.counters.answers.iter().enumerate() {
-            let _ = writeln!(
-                text,
-                "apiserver_request_total{{code=\"{}xx\"}} {}",
-                class + 1,
-                count.load(Ordering::Relaxed)
-            );
+    /// Returns all metrics as text, with the number of objects that the store holds now.
+    pub(crate) fn encode(&self, store: &ObjectStore) -> Result<String, fmt::Error> {
+        let _scrape = self.values.scrape.lock();
+        self.values.objects.clear();
+        for resource in store.resource_names() {
+            let objects = i64::try_from(store.count(&resource)).unwrap_or(i64::MAX);
+            let label = ResourceLabel {
+                resource: resource.to_string(),
+            };
+            self.values.objects.get_or_create(&label).set(objects);
         }
-        text.push_str("# HELP apiserver_longrunning_requests Open watches.\n# TYPE apiserver_longrunning_requests gauge\n");
-        let watches = self.counters.watches.load(Ordering::Relaxed);
-        let _ = writeln!(text, "apiserver_longrunning_requests{{verb=\"WATCH\"}} {watches}");
-        text.push_str(
-            "# HELP apiserver_storage_objects Stored objects.\n# TYPE apiserver_storage_objects gauge\n",
+        let revision = i64::try_from(store.revision()).unwrap_or(i64::MAX);
+        self.values.revision.set(revision);
+        let mut encoded = String::new();
+        text::encode(&mut encoded, &self.values.registry)?;
+        Ok(encoded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Retention;
+
+    #[test]
+    fn an_open_watch_and_responses_are_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ObjectStore::open(&directory.path().join("store.redb"), Retention::default()).unwrap();
+        let metrics = ApiMetrics::default();
+        let watch = metrics.watch_opened();
+        metrics.count_response(StatusCode::CREATED);
+        let text = metrics.encode(&store).unwrap();
+        assert!(
+            text.contains("apiserver_request_total{code=\"2xx\"} 1\n"),
+            "{text}"
         );
-        let mut resources = store.resource_names();
-        resources.sort();
-        for resource in resources {
-            let _ = writeln!(
-                text,
-                "apiserver_storage_objects{{resource=\"{resource}\"}} {}",
-                store.count(&resource)
-            );
-        }
-        text.push_str("# HELP apiserver_storage_revision The newest revision.\n# TYPE apiserver_storage_revision counter\n");
-        let _ = writeln!(text, "apiserver_storage_revision {}", store.revision());
-        text
+        assert!(
+            text.contains("apiserver_request_total{code=\"5xx\"} 0\n"),
+            "{text}"
+        );
+        let watches = "apiserver_longrunning_requests{verb=\"WATCH\"}";
+        assert!(text.contains(&format!("{watches} 1\n")), "{text}");
+        drop(watch);
+        assert!(
+            metrics
+                .encode(&store)
+                .unwrap()
+                .contains(&format!("{watches} 0\n"))
+        );
     }
 }

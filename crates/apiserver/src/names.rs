@@ -1,7 +1,6 @@
 //! The naming rules of Kubernetes: DNS labels and subdomains, label keys and values.
 //!
-//! Each check returns the messages Kubernetes would give, none when the text is fine. Where such a text occurs
-//! and what follows from a refusal is the caller's business.
+//! Each check returns the messages of Kubernetes, and none if the text is valid.
 
 const LABEL_MAX: usize = 63;
 const SUBDOMAIN_MAX: usize = 253;
@@ -65,7 +64,7 @@ pub fn path_segment(text: &str) -> Vec<String> {
     path_segment_prefix(text)
 }
 
-/// The beginning of such a name: the rest may still make it differ from the forbidden ones.
+/// The prefix of such a name, for `generateName`.
 pub fn path_segment_prefix(text: &str) -> Vec<String> {
     ["/", "%"]
         .into_iter()
@@ -136,7 +135,7 @@ pub fn label_value(text: &str) -> Vec<String> {
     problems
 }
 
-/// Kubernetes' words for a text that does not match a pattern.
+/// Returns Kubernetes' message for a text that does not match a pattern.
 pub fn unmatched(rule: &str, pattern: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{rule} (regex used for validation is '{pattern}')");
@@ -176,7 +175,7 @@ fn is_label_name(text: &str) -> bool {
     )
 }
 
-/// Whether the text starts and ends with an `outer` byte and has only `outer` and `inner` ones between.
+/// Returns whether the text starts and ends with an `outer` byte and has only `outer` and `inner` ones between.
 fn enclosed(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     match (bytes.first(), bytes.last()) {
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_break_a_rule_are_refused_in_kubernetes_words() {
+    fn names_that_break_a_rule_are_rejected_with_kubernetes_messages() {
         let label = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
         let key = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
         let long = "a".repeat(64);

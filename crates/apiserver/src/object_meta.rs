@@ -1,15 +1,14 @@
-//! The rules about `metadata` that hold for every kind.
+//! Validation of `metadata`, for all kinds.
 //!
-//! Which name rule a kind has comes in as a value; fields that the server itself fills in are the caller's
-//! business.
+//! The caller passes the name rule of the kind, and sets the fields that the server owns.
 
 use crate::field_error::FieldError;
 use crate::go_text;
-use crate::kinds::{Scope, split_api_version};
+use crate::kinds::{KindScope, split_api_version};
 use crate::names;
 use serde_json::Value;
 
-/// How the names of a kind's objects must look.
+/// The rule for the names of a kind's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
     /// Most kinds.
@@ -22,14 +21,14 @@ pub enum NameRule {
     PathSegment,
 }
 
-/// What Kubernetes allows annotations to weigh, keys and values together.
+/// Kubernetes' limit for all annotations of an object, keys and values together.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
 const IMMUTABLE: &str = "field is immutable";
 const STANDARD_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
 
 impl NameRule {
-    /// What is wrong with a name.
+    /// Returns the errors of a name.
     pub fn check(self, name: &str) -> Vec<String> {
         match self {
             Self::Subdomain => names::dns1123_subdomain(name),
@@ -39,7 +38,7 @@ impl NameRule {
         }
     }
 
-    /// What is wrong with the beginning of a name that will be completed by random characters.
+    /// Returns the errors of a `generateName` prefix.
     pub fn check_prefix(self, prefix: &str) -> Vec<String> {
         match prefix.strip_suffix('-') {
             Some(stem) if self != Self::PathSegment => self.check(&format!("{stem}a")),
@@ -48,8 +47,8 @@ impl NameRule {
     }
 }
 
-/// Checks the metadata of an object that is about to be created.
-pub fn validate_create(object: &Value, scope: Scope, rule: NameRule) -> Vec<FieldError> {
+/// Validates the metadata of an object to create.
+pub fn validate_create(object: &Value, scope: KindScope, rule: NameRule) -> Vec<FieldError> {
     let empty = Value::Null;
     let meta = object.get("metadata").unwrap_or(&empty);
     let mut errors = Vec::new();
@@ -68,7 +67,7 @@ pub fn validate_create(object: &Value, scope: Scope, rule: NameRule) -> Vec<Fiel
     errors
 }
 
-/// Checks the metadata of a resource embedded in another one, where a name may be missing.
+/// Validates the metadata of an embedded resource, whose name may be missing.
 pub fn validate_embedded(meta: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (field, problems) in [
@@ -86,14 +85,14 @@ pub fn validate_embedded(meta: &Value, path: &str) -> Vec<FieldError> {
     }
     let namespace = text(meta, "namespace");
     if !namespace.is_empty() {
-        errors.extend(namespace_errors(namespace, Scope::Namespaced, path));
+        errors.extend(namespace_errors(namespace, KindScope::Namespaced, path));
     }
     errors.extend(common_errors(meta, path));
     errors.extend(finalizer_errors(meta, path));
     errors
 }
 
-/// Checks the metadata of an object that is about to replace another.
+/// Validates the metadata of an object that replaces another.
 pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let empty = Value::Null;
     let (new, old) = (
@@ -148,7 +147,7 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// An owner reference with its fields in the order of the Go type.
+/// Returns an owner reference with its fields in the order of the Go type.
 fn owner_as_go_shows(owner: &Value) -> String {
     let order = [
         "apiVersion",
@@ -165,7 +164,7 @@ fn owner_as_go_shows(owner: &Value) -> String {
     format!("{{{}}}", shown.join(","))
 }
 
-/// The stricter rule of core kinds: a finalizer without a domain must be one of the standard ones.
+/// The stricter rule of core kinds: a finalizer without a domain must be a standard one.
 pub fn unqualified_finalizers(object: &Value) -> Vec<FieldError> {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     let names = finalizers
@@ -186,7 +185,7 @@ pub fn unqualified_finalizers(object: &Value) -> Vec<FieldError> {
         .collect()
 }
 
-/// What a client should be told about finalizers that may collide with others.
+/// Returns warnings about finalizers that may collide with others.
 pub fn finalizer_warnings(object: &Value) -> Vec<String> {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     let names = finalizers.into_iter().flatten().filter_map(Value::as_str);
@@ -202,13 +201,13 @@ pub fn finalizer_warnings(object: &Value) -> Vec<String> {
         .collect()
 }
 
-fn namespace_errors(namespace: &str, scope: Scope, path: &str) -> Vec<FieldError> {
+fn namespace_errors(namespace: &str, scope: KindScope, path: &str) -> Vec<FieldError> {
     let field = format!("{path}.namespace");
     match scope {
-        Scope::Namespaced if namespace.is_empty() => vec![FieldError::required(field, "")],
-        Scope::Namespaced => invalid_each(&field, namespace, &names::dns1123_label(namespace)),
-        Scope::Cluster if namespace.is_empty() => Vec::new(),
-        Scope::Cluster => vec![FieldError::forbidden(field, "not allowed on this type")],
+        KindScope::Namespaced if namespace.is_empty() => vec![FieldError::required(field, "")],
+        KindScope::Namespaced => invalid_each(&field, namespace, &names::dns1123_label(namespace)),
+        KindScope::Cluster if namespace.is_empty() => Vec::new(),
+        KindScope::Cluster => vec![FieldError::forbidden(field, "not allowed on this type")],
     }
 }
 
@@ -362,7 +361,10 @@ mod tests {
             "labels": {"a": "", "x/y": "1.2"}, "annotations": {"Big.Case/Key": "any text"},
             "finalizers": ["example.com/f", "orphan"],
             "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1", "controller": true}]}});
-        assert_eq!(validate_create(&meta, Scope::Namespaced, NameRule::Subdomain), []);
+        assert_eq!(
+            validate_create(&meta, KindScope::Namespaced, NameRule::Subdomain),
+            []
+        );
     }
 
     #[test]
@@ -373,7 +375,7 @@ mod tests {
                 {"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "1", "controller": true},
                 {"apiVersion": "v1", "kind": "Event", "name": "b", "uid": "1", "controller": true},
                 {}]}});
-        let found = texts(&validate_create(&meta, Scope::Cluster, NameRule::Subdomain));
+        let found = texts(&validate_create(&meta, KindScope::Cluster, NameRule::Subdomain));
         let starts = [
             "metadata.name: Invalid value: \"A\": a lowercase RFC 1123 subdomain must consist",
             "metadata.namespace: Forbidden: not allowed on this type",
@@ -399,7 +401,7 @@ mod tests {
         assert_eq!(
             texts(&validate_create(
                 &json!({}),
-                Scope::Namespaced,
+                KindScope::Namespaced,
                 NameRule::Subdomain
             )),
             [

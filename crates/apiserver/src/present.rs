@@ -1,7 +1,6 @@
-//! How stored objects look on the wire: in the asked version, whole, as metadata only, or as a table.
+//! Representation of stored objects in responses: in the requested version, whole, as metadata only, or as a table.
 //!
-//! The usual case (the version that is stored, whole) hands out the stored bytes; everything else is built per
-//! request.
+//! The common case (stored version, whole object) returns the stored bytes. Everything else is built per request.
 
 use std::sync::Arc;
 
@@ -9,11 +8,11 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::catalog::Definition;
+use crate::catalog::ResourceDefinition;
 use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::kinds;
-use crate::store::{Stored, write_type_meta};
+use crate::store::{StoredObject, write_type_meta};
 
 /// How much of the object a table row carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,15 +22,15 @@ pub enum IncludeObject {
     Object,
 }
 
-/// The shape a client asked for.
+/// The representation that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum Representation {
     Whole,
     Metadata,
     Table(IncludeObject),
 }
 
-/// What a list says about itself.
+/// The metadata of a list.
 #[derive(Clone, Debug, Default)]
 pub struct ListMeta {
     pub revision: u64,
@@ -42,7 +41,7 @@ pub struct ListMeta {
 impl ListMeta {
     fn value(&self, custom: bool) -> Value {
         let mut meta = json!({"resourceVersion": self.revision.to_string()});
-        // Lists of custom resources say so when there is nothing to go on with.
+        // Lists of custom resources always have `continue`, empty on the last page.
         if custom {
             meta["continue"] = Value::from("");
         }
@@ -56,11 +55,11 @@ impl ListMeta {
     }
 }
 
-/// Turns stored objects of one resource into answers of one form.
+/// Encodes stored objects of one resource in one representation.
 #[derive(Clone, Debug)]
 pub struct Presenter {
-    pub definition: Arc<Definition>,
-    pub form: Form,
+    pub definition: Arc<ResourceDefinition>,
+    pub form: Representation,
     clock: Arc<dyn Clock>,
     type_meta: Vec<u8>,
 }
@@ -68,9 +67,9 @@ pub struct Presenter {
 const METADATA_API_VERSION: &str = "meta.k8s.io/v1";
 
 impl Presenter {
-    pub fn new(definition: &Arc<Definition>, form: Form, clock: &Arc<dyn Clock>) -> Self {
+    pub fn new(definition: &Arc<ResourceDefinition>, form: Representation, clock: &Arc<dyn Clock>) -> Self {
         let mut type_meta = Vec::new();
-        if form == Form::Metadata {
+        if form == Representation::Metadata {
             write_type_meta(&mut type_meta, "PartialObjectMetadata", METADATA_API_VERSION);
         } else {
             write_type_meta(&mut type_meta, &definition.kind, &definition.api_version());
@@ -83,45 +82,47 @@ impl Presenter {
         }
     }
 
-    /// The moment that ages are counted from.
+    /// The time that ages are relative to.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Whether the stored bytes are the answer, and so can be shared by every client.
-    pub fn is_stored_form(&self, stored: &Stored) -> bool {
-        self.form == Form::Whole && stored.type_meta() == self.type_meta && !self.definition.is_event_alias()
+    /// Returns whether the stored bytes are the response, which all clients then share.
+    pub fn is_stored_form(&self, stored: &StoredObject) -> bool {
+        self.form == Representation::Whole
+            && stored.type_meta() == self.type_meta
+            && !self.definition.is_event_alias()
     }
 
-    /// One object.
-    pub fn object(&self, stored: &Stored) -> Result<Bytes, ApiError> {
+    /// Encodes one object.
+    pub fn object(&self, stored: &StoredObject) -> Result<Bytes, ApiError> {
         match self.form {
-            Form::Whole if self.is_stored_form(stored) => Ok(stored.json().clone()),
-            Form::Whole if self.definition.is_event_alias() => {
+            Representation::Whole if self.is_stored_form(stored) => Ok(stored.json().clone()),
+            Representation::Whole if self.definition.is_event_alias() => {
                 let mut event = Value::Object(stored.value()?);
                 kinds::event::from_core(&mut event);
                 Ok(Bytes::from(event.to_string()))
             }
-            Form::Whole => Ok(join(&self.type_meta, stored.body())),
-            Form::Metadata => Ok(join(&self.type_meta, stored.metadata_body())),
-            Form::Table(include) => {
+            Representation::Whole => Ok(join(&self.type_meta, stored.body())),
+            Representation::Metadata => Ok(join(&self.type_meta, stored.metadata_body())),
+            Representation::Table(include) => {
                 let table = self.table(std::slice::from_ref(&stored), include, None)?;
                 Ok(Bytes::from(table.to_string()))
             }
         }
     }
 
-    /// One object that was never stored: a dry run, or the answer of a subresource.
+    /// Encodes an object that was never stored: the result of a dry run or of a subresource.
     pub fn value(&self, object: &Value) -> Value {
         let mut object = object.clone();
         if self.definition.is_event_alias() {
             kinds::event::from_core(&mut object);
         }
         match self.form {
-            Form::Metadata => {
+            Representation::Metadata => {
                 json!({"kind": "PartialObjectMetadata", "apiVersion": METADATA_API_VERSION, "metadata": object["metadata"]})
             }
-            Form::Whole | Form::Table(_) => {
+            Representation::Whole | Representation::Table(_) => {
                 object["kind"] = Value::from(self.definition.kind.as_str());
                 object["apiVersion"] = Value::from(self.definition.api_version());
                 object
@@ -129,20 +130,20 @@ impl Presenter {
         }
     }
 
-    /// A list, in pieces that share the stored bytes where they are large.
-    pub fn list(&self, objects: &[Arc<Stored>], meta: &ListMeta) -> Result<Vec<Bytes>, ApiError> {
-        if let Form::Table(include) = self.form {
-            let borrowed: Vec<&Stored> = objects.iter().map(|stored| &**stored).collect();
+    /// Encodes a list, in pieces that share the stored bytes of large objects.
+    pub fn list(&self, objects: &[Arc<StoredObject>], meta: &ListMeta) -> Result<Vec<Bytes>, ApiError> {
+        if let Representation::Table(include) = self.form {
+            let borrowed: Vec<&StoredObject> = objects.iter().map(|stored| &**stored).collect();
             return Ok(vec![Bytes::from(
                 self.table(&borrowed, include, Some(meta))?.to_string(),
             )]);
         }
         let (kind, api_version) = match self.form {
-            Form::Metadata => (
+            Representation::Metadata => (
                 "PartialObjectMetadataList".to_owned(),
                 METADATA_API_VERSION.to_owned(),
             ),
-            Form::Whole | Form::Table(_) => {
+            Representation::Whole | Representation::Table(_) => {
                 (self.definition.list_kind.clone(), self.definition.api_version())
             }
         };
@@ -151,7 +152,7 @@ impl Presenter {
         write_type_meta(&mut head, &kind, &api_version);
         pieces.copy(&head);
         pieces.copy(b"\"metadata\":");
-        let custom = self.form == Form::Whole && self.definition.is_custom();
+        let custom = self.form == Representation::Whole && self.definition.is_custom();
         pieces.copy(meta.value(custom).to_string().as_bytes());
         pieces.copy(b",\"items\":[");
         for (index, stored) in objects.iter().enumerate() {
@@ -164,8 +165,11 @@ impl Presenter {
         Ok(pieces.finish())
     }
 
-    fn item(&self, stored: &Stored, pieces: &mut Pieces) -> Result<(), ApiError> {
-        if self.form == Form::Whole && !self.definition.is_custom() && !self.definition.is_event_alias() {
+    fn item(&self, stored: &StoredObject, pieces: &mut Pieces) -> Result<(), ApiError> {
+        if self.form == Representation::Whole
+            && !self.definition.is_custom()
+            && !self.definition.is_event_alias()
+        {
             // Items of built-in lists do not repeat their type.
             pieces.copy(b"{");
             let skipped = stored.type_meta().len();
@@ -178,15 +182,15 @@ impl Presenter {
 
     fn table(
         &self,
-        objects: &[&Stored],
+        objects: &[&StoredObject],
         include: IncludeObject,
         meta: Option<&ListMeta>,
     ) -> Result<Value, ApiError> {
         crate::tables::render(self, objects, include, meta)
     }
 
-    /// The list metadata of a table, or that of its only object.
-    pub(crate) fn table_meta(objects: &[&Stored], meta: Option<&ListMeta>) -> Value {
+    /// Returns the list metadata of a table, or that of its only object.
+    pub(crate) fn table_meta(objects: &[&StoredObject], meta: Option<&ListMeta>) -> Value {
         match (meta, objects) {
             (Some(meta), _) => meta.value(false),
             (None, [only, ..]) => json!({"resourceVersion": only.revision.to_string()}),
@@ -202,14 +206,14 @@ fn join(head: &[u8], body: &[u8]) -> Bytes {
     Bytes::from(joined)
 }
 
-/// Collects an answer: small parts are copied together, large ones are passed on as they are.
+/// Collects a response: small parts are copied together, large ones are passed on as they are.
 #[derive(Debug, Default)]
 struct Pieces {
     done: Vec<Bytes>,
     open: Vec<u8>,
 }
 
-/// Below this, one copy is cheaper than one more write to the socket.
+/// Below this size, a copy is cheaper than another write to the socket.
 const SHARE_FROM: usize = 16 << 10;
 const PIECE: usize = 64 << 10;
 
@@ -218,7 +222,7 @@ impl Pieces {
         self.open.extend_from_slice(bytes);
         if self.open.len() >= PIECE {
             self.close();
-            // Whoever filled one piece with small parts fills the next: growing into it would copy everything twice.
+            // The next piece most likely gets as large as this one; growing to that size would copy everything twice.
             self.open.reserve(PIECE + SHARE_FROM);
         }
     }

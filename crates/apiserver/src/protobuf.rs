@@ -1,14 +1,13 @@
 //! Request bodies in Kubernetes' protobuf encoding, turned into JSON.
 //!
-//! Current kubectl writes built-in objects this way (`create`, `drain`, `auth can-i`) and does not fall back when it is
-//! refused. Only reading is needed: every client takes JSON answers. The field numbers come from
-//! [`crate::go_types`].
+//! Current kubectl writes built-in objects this way (`create`, `drain`, `auth can-i`) without a fallback. Only decoding
+//! is needed, because every client accepts JSON responses. The field numbers come from [`crate::go_types`].
 
 use base64::Engine as _;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::go_types::{MESSAGES, Shape, is_zero, message_name};
+use crate::go_types::{GoShape, MESSAGES, is_zero, message_name};
 
 /// The first bytes of every body in this encoding.
 const MAGIC: &[u8] = b"k8s\0";
@@ -17,36 +16,36 @@ const DEEPEST: usize = 100;
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProtobufError {
-    #[error("the body does not start as Kubernetes' protobuf does")]
+    #[error("the body is not Kubernetes protobuf")]
     NotKubernetes,
     #[error("the body ends in the middle of a value")]
     Truncated,
-    #[error("no kind {kind:?} of {api_version:?} is known in protobuf")]
+    #[error("kind {kind:?} of {api_version:?} is not supported in protobuf")]
     UnknownKind { api_version: String, kind: String },
-    #[error("field {number} of {message} is not encoded as its type demands")]
+    #[error("field {number} of {message} has the wrong wire type")]
     WrongType { message: String, number: u32 },
-    #[error("a text is not UTF-8")]
+    #[error("a string is not UTF-8")]
     NotText,
-    #[error("the body nests too deep")]
+    #[error("the body is nested too deeply")]
     TooDeep,
 }
 
-/// Reads a whole body: an envelope with the type, and the object in it.
+/// Decodes a body: an envelope with the type, and the object in it.
 pub fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     let envelope = body.strip_prefix(MAGIC).ok_or(ProtobufError::NotKubernetes)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
-    for field in Fields(envelope) {
+    for field in WireFields(envelope) {
         match field? {
-            (1, Wire::Bytes(bytes)) => {
-                for field in Fields(bytes) {
+            (1, WireValue::Bytes(bytes)) => {
+                for field in WireFields(bytes) {
                     match field? {
-                        (1, Wire::Bytes(bytes)) => api_version = text(bytes)?,
-                        (2, Wire::Bytes(bytes)) => kind = text(bytes)?,
+                        (1, WireValue::Bytes(bytes)) => api_version = text(bytes)?,
+                        (2, WireValue::Bytes(bytes)) => kind = text(bytes)?,
                         _ => {}
                     }
                 }
             }
-            (2, Wire::Bytes(bytes)) => raw = bytes,
+            (2, WireValue::Bytes(bytes)) => raw = bytes,
             _ => {}
         }
     }
@@ -68,9 +67,9 @@ fn message(bytes: &[u8], name: &'static str, depth: usize) -> Result<Map<String,
     let Some(description) = MESSAGES.get(name) else {
         return Ok(object);
     };
-    for read in Fields(bytes) {
+    for read in WireFields(bytes) {
         let (number, wire) = read?;
-        // A field this table does not know comes from a newer client and is dropped, as protobuf prescribes.
+        // A field missing in the table comes from a newer client and is dropped, as protobuf prescribes.
         let Some(field) = description.fields.get(&number) else {
             continue;
         };
@@ -79,21 +78,21 @@ fn message(bytes: &[u8], name: &'static str, depth: usize) -> Result<Map<String,
             number,
         };
         match field.shape {
-            Shape::Inline => {
-                let Wire::Bytes(bytes) = wire else {
+            GoShape::Inline => {
+                let WireValue::Bytes(bytes) = wire else {
                     return Err(wrong());
                 };
                 object.extend(message(bytes, field.of, depth + 1)?);
             }
-            Shape::One => {
+            GoShape::One => {
                 let value = value(wire, field.of, depth)?.ok_or_else(wrong)?;
                 if !(value.is_null()
-                    || field.presence == crate::go_types::Presence::WhenNotZero && is_zero(&value))
+                    || field.presence == crate::go_types::FieldPresence::WhenNotZero && is_zero(&value))
                 {
                     object.insert(field.name.to_owned(), value);
                 }
             }
-            Shape::List => {
+            GoShape::List => {
                 let value = value(wire, field.of, depth)?.ok_or_else(wrong)?;
                 let list = object
                     .entry(field.name)
@@ -102,8 +101,8 @@ fn message(bytes: &[u8], name: &'static str, depth: usize) -> Result<Map<String,
                     items.push(value);
                 }
             }
-            Shape::Map => {
-                let Wire::Bytes(entry) = wire else {
+            GoShape::Map => {
+                let WireValue::Bytes(entry) = wire else {
                     return Err(wrong());
                 };
                 let (key, value) = map_entry(entry, field.of, depth)?;
@@ -121,9 +120,9 @@ fn message(bytes: &[u8], name: &'static str, depth: usize) -> Result<Map<String,
 
 fn map_entry(bytes: &[u8], of: &'static str, depth: usize) -> Result<(String, Value), ProtobufError> {
     let (mut key, mut found) = (String::new(), None);
-    for field in Fields(bytes) {
+    for field in WireFields(bytes) {
         match field? {
-            (1, Wire::Bytes(bytes)) => key = text(bytes)?,
+            (1, WireValue::Bytes(bytes)) => key = text(bytes)?,
             (2, wire) => found = value(wire, of, depth)?,
             _ => {}
         }
@@ -137,27 +136,27 @@ fn map_entry(bytes: &[u8], of: &'static str, depth: usize) -> Result<(String, Va
 }
 
 /// `None` when the wire type does not fit.
-fn value(wire: Wire<'_>, of: &'static str, depth: usize) -> Result<Option<Value>, ProtobufError> {
+fn value(wire: WireValue<'_>, of: &'static str, depth: usize) -> Result<Option<Value>, ProtobufError> {
     Ok(match (of, wire) {
-        ("string", Wire::Bytes(bytes)) => Some(Value::from(text(bytes)?)),
-        ("bytes", Wire::Bytes(bytes)) => Some(Value::from(
+        ("string", WireValue::Bytes(bytes)) => Some(Value::from(text(bytes)?)),
+        ("bytes", WireValue::Bytes(bytes)) => Some(Value::from(
             base64::engine::general_purpose::STANDARD.encode(bytes),
         )),
-        ("bool", Wire::Varint(number)) => Some(Value::from(number != 0)),
+        ("bool", WireValue::Varint(number)) => Some(Value::from(number != 0)),
         // Negative numbers of either width are sign-extended to 64 bits on the wire.
-        ("int32" | "int64", Wire::Varint(number)) => Some(Value::from(number.cast_signed())),
-        ("meta.v1.Time", Wire::Bytes(bytes)) => Some(time(bytes, Precision::Seconds)?),
-        ("meta.v1.MicroTime", Wire::Bytes(bytes)) => Some(time(bytes, Precision::Micros)?),
-        ("resource.Quantity", Wire::Bytes(bytes)) => Some(first_text(bytes)?),
-        ("intstr.IntOrString", Wire::Bytes(bytes)) => Some(int_or_string(bytes)?),
-        ("runtime.RawExtension" | "meta.v1.FieldsV1", Wire::Bytes(bytes)) => Some(raw_json(bytes)?),
+        ("int32" | "int64", WireValue::Varint(number)) => Some(Value::from(number.cast_signed())),
+        ("meta.v1.Time", WireValue::Bytes(bytes)) => Some(time(bytes, Precision::Seconds)?),
+        ("meta.v1.MicroTime", WireValue::Bytes(bytes)) => Some(time(bytes, Precision::Micros)?),
+        ("resource.Quantity", WireValue::Bytes(bytes)) => Some(first_text(bytes)?),
+        ("intstr.IntOrString", WireValue::Bytes(bytes)) => Some(int_or_string(bytes)?),
+        ("runtime.RawExtension" | "meta.v1.FieldsV1", WireValue::Bytes(bytes)) => Some(raw_json(bytes)?),
         (
             "authentication.v1.ExtraValue"
             | "authentication.v1.AttestationValue"
             | "authorization.v1.ExtraValue",
-            Wire::Bytes(bytes),
+            WireValue::Bytes(bytes),
         ) => Some(texts(bytes)?),
-        (_, Wire::Bytes(bytes)) if MESSAGES.contains_key(of) => {
+        (_, WireValue::Bytes(bytes)) if MESSAGES.contains_key(of) => {
             Some(Value::Object(message(bytes, of, depth + 1)?))
         }
         _ => None,
@@ -173,10 +172,10 @@ enum Precision {
 /// An empty message is the zero time, which JSON writes as null.
 fn time(bytes: &[u8], precision: Precision) -> Result<Value, ProtobufError> {
     let (mut seconds, mut nanos) = (None, 0);
-    for field in Fields(bytes) {
+    for field in WireFields(bytes) {
         match field? {
-            (1, Wire::Varint(number)) => seconds = Some(number.cast_signed()),
-            (2, Wire::Varint(number)) => nanos = i32::try_from(number.cast_signed()).unwrap_or(0),
+            (1, WireValue::Varint(number)) => seconds = Some(number.cast_signed()),
+            (2, WireValue::Varint(number)) => nanos = i32::try_from(number.cast_signed()).unwrap_or(0),
             _ => {}
         }
     }
@@ -192,11 +191,11 @@ fn time(bytes: &[u8], precision: Precision) -> Result<Value, ProtobufError> {
 
 fn int_or_string(bytes: &[u8]) -> Result<Value, ProtobufError> {
     let (mut is_text, mut number, mut string) = (false, 0, String::new());
-    for field in Fields(bytes) {
+    for field in WireFields(bytes) {
         match field? {
-            (1, Wire::Varint(kind)) => is_text = kind == 1,
-            (2, Wire::Varint(value)) => number = value.cast_signed(),
-            (3, Wire::Bytes(bytes)) => string = text(bytes)?,
+            (1, WireValue::Varint(kind)) => is_text = kind == 1,
+            (2, WireValue::Varint(value)) => number = value.cast_signed(),
+            (3, WireValue::Bytes(bytes)) => string = text(bytes)?,
             _ => {}
         }
     }
@@ -208,8 +207,8 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, ProtobufError> {
 }
 
 fn first_text(bytes: &[u8]) -> Result<Value, ProtobufError> {
-    for field in Fields(bytes) {
-        if let (1, Wire::Bytes(bytes)) = field? {
+    for field in WireFields(bytes) {
+        if let (1, WireValue::Bytes(bytes)) = field? {
             return Ok(Value::from(text(bytes)?));
         }
     }
@@ -218,8 +217,8 @@ fn first_text(bytes: &[u8]) -> Result<Value, ProtobufError> {
 
 fn texts(bytes: &[u8]) -> Result<Value, ProtobufError> {
     let mut found = Vec::new();
-    for field in Fields(bytes) {
-        if let (1, Wire::Bytes(bytes)) = field? {
+    for field in WireFields(bytes) {
+        if let (1, WireValue::Bytes(bytes)) = field? {
             found.push(text(bytes)?);
         }
     }
@@ -227,8 +226,8 @@ fn texts(bytes: &[u8]) -> Result<Value, ProtobufError> {
 }
 
 fn raw_json(bytes: &[u8]) -> Result<Value, ProtobufError> {
-    for field in Fields(bytes) {
-        if let (1, Wire::Bytes(bytes)) = field? {
+    for field in WireFields(bytes) {
+        if let (1, WireValue::Bytes(bytes)) = field? {
             return Ok(serde_json::from_slice(bytes).unwrap_or(Value::Null));
         }
     }
@@ -239,9 +238,9 @@ fn text(bytes: &[u8]) -> Result<String, ProtobufError> {
     String::from_utf8(bytes.to_vec()).map_err(|_| ProtobufError::NotText)
 }
 
-/// A value as it is on the wire.
+/// A value on the wire.
 #[derive(Clone, Copy, Debug)]
-enum Wire<'a> {
+enum WireValue<'a> {
     Varint(u64),
     Bytes(&'a [u8]),
     /// Fixed-width numbers, which no served type uses.
@@ -249,10 +248,10 @@ enum Wire<'a> {
 }
 
 /// The fields of a message, in order.
-struct Fields<'a>(&'a [u8]);
+struct WireFields<'a>(&'a [u8]);
 
-impl<'a> Iterator for Fields<'a> {
-    type Item = Result<(u32, Wire<'a>), ProtobufError>;
+impl<'a> Iterator for WireFields<'a> {
+    type Item = Result<(u32, WireValue<'a>), ProtobufError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
@@ -266,17 +265,17 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-impl<'a> Fields<'a> {
-    fn read(&mut self) -> Option<(u32, Wire<'a>)> {
+impl<'a> WireFields<'a> {
+    fn read(&mut self) -> Option<(u32, WireValue<'a>)> {
         let tag = self.varint()?;
         let wire = match tag & 7 {
-            0 => Wire::Varint(self.varint()?),
+            0 => WireValue::Varint(self.varint()?),
             1 => self.skip(8)?,
             2 => {
                 let length = usize::try_from(self.varint()?).ok()?;
                 let (bytes, rest) = self.0.split_at_checked(length)?;
                 self.0 = rest;
-                Wire::Bytes(bytes)
+                WireValue::Bytes(bytes)
             }
             5 => self.skip(4)?,
             _ => return None,
@@ -284,9 +283,9 @@ impl<'a> Fields<'a> {
         Some((u32::try_from(tag >> 3).ok()?, wire))
     }
 
-    fn skip(&mut self, length: usize) -> Option<Wire<'a>> {
+    fn skip(&mut self, length: usize) -> Option<WireValue<'a>> {
         self.0 = self.0.split_at_checked(length)?.1;
-        Some(Wire::Fixed)
+        Some(WireValue::Fixed)
     }
 
     fn varint(&mut self) -> Option<u64> {

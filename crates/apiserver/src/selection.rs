@@ -1,27 +1,27 @@
-//! Which objects a list or watch is about: a namespace, labels and fields together.
+//! The objects that a list or watch selects: by namespace, labels and fields.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::catalog::{Definition, Source};
+use crate::catalog::{DefinitionSource, ResourceDefinition};
 use crate::error::ApiError;
-use crate::kinds::{BuiltIn, Storage};
+use crate::kinds::{BuiltIn, KindStorage};
 use crate::selector::{FieldOperator, FieldSelector, LabelSelector};
-use crate::store::Stored;
+use crate::store::StoredObject;
 
 /// A parsed selection for one resource.
 #[derive(Clone, Debug)]
-pub struct Selection {
+pub struct ObjectSelection {
     pub namespace: String,
     labels: LabelSelector,
     fields: FieldSelector,
     built_in: Option<&'static BuiltIn>,
 }
 
-impl Selection {
+impl ObjectSelection {
     pub fn parse(
-        definition: &Arc<Definition>,
+        definition: &Arc<ResourceDefinition>,
         namespace: &str,
         label_selector: &str,
         field_selector: &str,
@@ -36,13 +36,13 @@ impl Selection {
             fields,
             built_in: match definition.source {
                 // Kinds that share a store read other fields of the same object, so only the owner may cache them.
-                Source::BuiltIn(kind) if kind.storage == Storage::Own => Some(kind),
-                Source::BuiltIn(_) | Source::Custom(_) => None,
+                DefinitionSource::BuiltIn(kind) if kind.storage == KindStorage::Own => Some(kind),
+                DefinitionSource::BuiltIn(_) | DefinitionSource::Custom(_) => None,
             },
         })
     }
 
-    /// Everything in a namespace, or everywhere when it is empty.
+    /// Selects everything in a namespace, or in all namespaces if it is empty.
     pub fn all_in(namespace: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -52,23 +52,23 @@ impl Selection {
         }
     }
 
-    /// Whether only the namespace limits it: then every watcher sees the same events.
+    /// Returns whether only the namespace limits the selection: then all watchers receive the same events.
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
-    /// The one name this selection can match, when the fields pin it.
+    /// Returns the only name that this selection can match, if its fields require one.
     pub fn only_name(&self) -> Option<&str> {
         self.fields.exact("metadata.name")
     }
 
-    pub fn selects(&self, stored: &Stored) -> bool {
+    pub fn selects(&self, stored: &StoredObject) -> bool {
         (self.namespace.is_empty() || stored.key.namespace() == self.namespace)
-            && self.labels.matches(Some(&stored.head.labels))
+            && self.labels.matches(Some(&stored.metadata.labels))
             && (self.fields.is_everything() || self.selects_fields(stored))
     }
 
-    fn selects_fields(&self, stored: &Stored) -> bool {
+    fn selects_fields(&self, stored: &StoredObject) -> bool {
         let needs_object = |label: &str| !matches!(label, "metadata.name" | "metadata.namespace");
         let (inside, outside): (Vec<_>, Vec<_>) = self
             .fields
@@ -91,7 +91,7 @@ impl Selection {
                 .value()
                 .is_ok_and(|object| self.fields.selects(&Value::Object(object)));
         };
-        // Every selectable field of a built-in kind is read once per version of the object.
+        // The selectable fields of a built-in kind are read once per version of the object.
         let texts =
             stored.field_texts(|object| kind.selectable.iter().map(|field| field.text(object)).collect());
         inside.iter().all(|term| {

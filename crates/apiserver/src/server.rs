@@ -1,4 +1,4 @@
-//! The server: opens a data directory, serves it in process and over TLS, and keeps it in order.
+//! The server: opens a data directory, serves it in process and over TLS, and runs the background tasks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admission::Admission;
-use crate::auth::{Identity, JoinTokens, NodeRestriction, Pki, PkiError, Tokens, TokensError};
+use crate::auth::{Authorizer, Identity, NodeRestriction, Pki, PkiError, TokenStore, TokenStoreError};
 use crate::clock::{Clock, SystemClock};
 use crate::error::ApiError;
-use crate::http::{Api, ApiService, Joining, SchemaCache};
-use crate::limits::Limits;
-use crate::metrics::Metrics;
-use crate::registry::Registry;
-use crate::store::{Retention, Store, StoreError};
+use crate::http::{Api, ApiService, ExtraRoute, SchemaCache};
+use crate::limits::RequestLimits;
+use crate::metrics::ApiMetrics;
+use crate::registry::ObjectRegistry;
+use crate::store::{ObjectStore, Retention, StoreError};
 use crate::{bootstrap, controllers, files, listen};
 
-/// How often clients that asked for bookmarks get one; Kubernetes does it about as often.
+/// The interval of bookmarks, which is about that of Kubernetes.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
-/// How often history is looked through for what is too old.
+/// The interval at which expired history is removed.
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
@@ -37,10 +37,10 @@ pub enum ServerError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Tokens(#[from] TokensError),
+    Tokens(#[from] TokenStoreError),
     #[error(transparent)]
     Pki(#[from] PkiError),
-    #[error("preparing the first objects: {0}")]
+    #[error("creating the bootstrap objects: {0}")]
     Bootstrap(#[source] ApiError),
     #[error("writing {path}: {source}")]
     Write {
@@ -52,24 +52,29 @@ pub enum ServerError {
     Listen(#[source] io::Error),
 }
 
-/// What the embedding program may choose.
+/// The settings of a server.
 #[derive(Debug)]
-pub struct Options {
+pub struct ApiServerOptions {
     pub clock: Arc<dyn Clock>,
     pub admission: Vec<Arc<dyn Admission>>,
+    pub authorizers: Vec<Arc<dyn Authorizer>>,
+    pub extra_routes: Vec<Arc<dyn ExtraRoute>>,
     pub retention: Retention,
     pub bookmark_interval: Duration,
-    /// Garbage collection, namespace deletion, budgets and the like; off to behave as a bare kube-apiserver.
+    /// Runs garbage collection, namespace deletion, disruption budgets and the like. Without them the server behaves as
+    /// a bare kube-apiserver.
     pub controllers: bool,
-    /// Names and addresses by which clients reach the server, besides the local ones.
+    /// Further names and addresses of the server for its certificate.
     pub hosts: Vec<String>,
 }
 
-impl Default for Options {
+impl Default for ApiServerOptions {
     fn default() -> Self {
         Self {
             clock: Arc::new(SystemClock),
             admission: Vec::new(),
+            authorizers: Vec::new(),
+            extra_routes: Vec::new(),
             retention: Retention::default(),
             bookmark_interval: BOOKMARK_INTERVAL,
             controllers: true,
@@ -80,7 +85,7 @@ impl Default for Options {
 
 /// A running control plane over one data directory.
 #[derive(Debug)]
-pub struct Server {
+pub struct ApiServer {
     api: Arc<Api>,
     pki: Arc<Pki>,
     data_directory: PathBuf,
@@ -89,28 +94,22 @@ pub struct Server {
     tasks: Mutex<JoinSet<()>>,
 }
 
-impl Server {
-    /// Opens a data directory, creating what is missing; must be called inside a tokio runtime.
-    pub async fn open(data_directory: &Path, options: Options) -> Result<Self, ServerError> {
+impl ApiServer {
+    /// Opens a data directory and creates what is missing. Must be called inside a tokio runtime.
+    pub async fn open(data_directory: &Path, options: ApiServerOptions) -> Result<Self, ServerError> {
         std::fs::create_dir_all(data_directory).map_err(|source| ServerError::DataDirectory {
             path: data_directory.to_owned(),
             source,
         })?;
-        let store = Arc::new(Store::open(
+        let store = Arc::new(ObjectStore::open(
             &data_directory.join("store.redb"),
             options.retention,
         )?);
-        let tokens = Arc::new(Tokens::open(&data_directory.join("tokens.json"))?);
+        let tokens = Arc::new(TokenStore::open(&data_directory.join("tokens.json"))?);
         let pki = Arc::new(Pki::open(&data_directory.join("pki"), options.clock.now())?);
-        let joining = Joining {
-            tokens: JoinTokens::open(&data_directory.join("join-tokens.json"))?,
-            authority: pki.bundle().to_owned(),
-            fingerprint: pki.fingerprint()?,
-            turn: tokio::sync::Mutex::default(),
-        };
         let mut admission: Vec<Arc<dyn Admission>> = vec![Arc::new(NodeRestriction)];
         admission.extend(options.admission);
-        let registry = Arc::new(Registry::new(store, options.clock, admission));
+        let registry = Arc::new(ObjectRegistry::new(store, options.clock, admission));
         bootstrap::prepare(&registry)
             .await
             .map_err(ServerError::Bootstrap)?;
@@ -124,9 +123,11 @@ impl Server {
         let api = Arc::new(Api {
             registry,
             tokens,
-            joining,
-            limits: Limits::default(),
-            metrics: Metrics::default(),
+            pki: Arc::clone(&pki),
+            authorizers: options.authorizers,
+            extra_routes: options.extra_routes,
+            limits: RequestLimits::default(),
+            metrics: ApiMetrics::default(),
             schemas: SchemaCache::default(),
             bookmark_interval: options.bookmark_interval,
             stop: stopped,
@@ -151,31 +152,31 @@ impl Server {
         })
     }
 
-    /// The whole API for the embedding program itself, without a socket: `kube::Client::new(server.service(), ...)`.
+    /// Returns the API for the embedding program, without a socket: `kube::Client::new(server.service(), ...)`.
     pub fn service(&self) -> ApiService {
         self.service_as(Identity::admin())
     }
 
-    /// The API as a given caller sees it.
+    /// Returns the API with the rights of a caller.
     pub fn service_as(&self, identity: Identity) -> ApiService {
         ApiService::new(Arc::clone(&self.api), Some(identity))
     }
 
-    /// The API as a connection without a certificate sees it: only tokens count.
+    /// Returns the API for connections without a client certificate: requests need a token.
     pub fn anonymous_service(&self) -> ApiService {
         ApiService::new(Arc::clone(&self.api), None)
     }
 
-    pub fn registry(&self) -> &Arc<Registry> {
+    pub fn registry(&self) -> &Arc<ObjectRegistry> {
         &self.api.registry
     }
 
-    /// A bearer token for somebody; it is shown once and kept only as a hash.
+    /// Issues a bearer token. Only its hash is stored.
     pub fn issue_token(&self, identity: &Identity) -> Result<String, ServerError> {
         Ok(self.api.tokens.issue(identity)?)
     }
 
-    /// Whose token this is, if it is one of ours.
+    /// Returns the owner of a token.
     pub fn identify(&self, token: &str) -> Option<Identity> {
         self.api.tokens.identify(token).map(|(identity, _)| identity)
     }
@@ -184,12 +185,12 @@ impl Server {
         Ok(self.api.tokens.revoke(user)?)
     }
 
-    /// The certificates that clients of the socket must trust.
+    /// Returns the certificates that clients of the socket must trust.
     pub fn ca_bundle(&self) -> &str {
         self.pki.bundle()
     }
 
-    /// A kubeconfig with a client certificate for somebody.
+    /// Returns a kubeconfig with a client certificate.
     pub fn kubeconfig(&self, url: &str, identity: &Identity) -> Result<String, ServerError> {
         let credentials = self.pki.client(identity, self.api.registry.clock().now())?;
         Ok(bootstrap::kubeconfig(
@@ -211,7 +212,7 @@ impl Server {
         Ok(path)
     }
 
-    /// Serves TLS connections until [`Server::shutdown`]; the administrator's kubeconfig stays fresh meanwhile.
+    /// Serves TLS connections until [`ApiServer::shutdown`], and renews the administrator's kubeconfig meanwhile.
     pub async fn serve(&self, listener: TcpListener, url: &str) -> Result<(), ServerError> {
         self.write_kubeconfig(url)?;
         let clock = Arc::clone(self.api.registry.clock());
@@ -231,7 +232,7 @@ impl Server {
         .await
     }
 
-    /// Ends watches and background work, lets accepted writes finish, and closes the store.
+    /// Ends watches and background tasks, completes accepted writes, and closes the store.
     pub async fn shutdown(&self) {
         self.stop.send_replace(true);
         let mut tasks = std::mem::take(&mut *self.tasks.lock());
@@ -240,8 +241,8 @@ impl Server {
     }
 }
 
-/// Keeps the bounded past bounded by age too.
-async fn expire_history(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
+/// Removes history that is older than the retention.
+async fn expire_history(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
     loop {
         tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => return,

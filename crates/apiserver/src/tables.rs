@@ -1,23 +1,25 @@
-//! Tables put together: the rows of a printer with their objects and the metadata of the list.
+//! Tables with their metadata: the rows of a printer, the objects and the metadata of the list.
 
 use serde_json::{Value, json};
 
-use crate::catalog::Source;
+use crate::catalog::DefinitionSource;
 use crate::error::ApiError;
 use crate::present::{IncludeObject, ListMeta, Presenter};
-use crate::store::Stored;
-use crate::table::Printer;
+use crate::store::StoredObject;
+use crate::table::TablePrinter;
 
-/// A `meta.k8s.io/v1` Table of these objects.
+/// Returns a `meta.k8s.io/v1` Table of these objects.
 pub(crate) fn render(
     presenter: &Presenter,
-    objects: &[&Stored],
+    objects: &[&StoredObject],
     include: IncludeObject,
     meta: Option<&ListMeta>,
 ) -> Result<Value, ApiError> {
     let printer = match &presenter.definition.source {
-        Source::BuiltIn(kind) => Printer::built_in(kind),
-        Source::Custom(version) => Printer::custom(Some(&Value::Array(version.columns.clone()))),
+        DefinitionSource::BuiltIn(kind) => TablePrinter::built_in(kind),
+        DefinitionSource::Custom(version) => {
+            TablePrinter::custom(Some(&Value::Array(version.columns.clone())))
+        }
     };
     let mut rows = Vec::with_capacity(objects.len());
     for stored in objects {

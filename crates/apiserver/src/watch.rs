@@ -1,8 +1,8 @@
-//! One watch: from a revision on, everything that happens to a selection.
+//! One watch: the events of a selection from a revision on.
 //!
-//! A watch has no queue of its own. It remembers how far it has read and reads on from the store's bounded history
-//! whenever its client takes more; a client that stops reading costs nothing and finds itself expired when history
-//! has moved past it. Frames in the stored form are serialised once and shared by all watches.
+//! A watch has no queue. It holds a cursor into the store's bounded history and reads on when its client does. A client
+//! that stops reading costs nothing, and expires when history has moved past its cursor. Frames in the stored form are
+//! serialized once and shared by all watches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,39 +14,39 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::ApiError;
-use crate::present::{Form, IncludeObject, Presenter};
-use crate::selection::Selection;
-use crate::store::{Change, Event, Page, Store, Stored};
+use crate::present::{IncludeObject, Presenter, Representation};
+use crate::selection::ObjectSelection;
+use crate::store::{EventChange, ObjectPage, ObjectStore, StoreEvent, StoredObject};
 
-/// Events taken from history at once; bounds what a watch holds between two reads of its client.
+/// The number of events that a watch reads from history at once, and so holds between two reads of its client.
 const BATCH: usize = 128;
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Debug)]
-pub enum Start {
-    /// With what there is, then what follows.
-    Everything { page: Page, announce_end: bool },
-    /// With what follows a revision.
+pub enum WatchStart {
+    /// The current objects, then what follows.
+    Everything { page: ObjectPage, announce_end: bool },
+    /// What follows a revision.
     After(u64),
-    /// Not at all: the watch says why and ends.
-    Refused(ApiError),
+    /// An error: the watch sends it and ends.
+    Rejected(ApiError),
 }
 
-/// What a watch is about and how it is told.
+/// The parameters of a watch.
 #[derive(Debug)]
 pub struct WatchSpec {
     pub resource: Arc<str>,
-    pub selection: Selection,
+    pub selection: ObjectSelection,
     pub presenter: Presenter,
     pub bookmarks: Option<Duration>,
-    pub lasts: Duration,
+    pub timeout: Duration,
 }
 
 #[derive(Debug)]
-pub struct Watch {
-    store: Arc<Store>,
+pub struct ObjectWatch {
+    store: Arc<ObjectStore>,
     spec: WatchSpec,
-    initial: VecDeque<Arc<Stored>>,
+    initial: VecDeque<Arc<StoredObject>>,
     announce_end: bool,
     read_to: u64,
     ready: VecDeque<Bytes>,
@@ -58,22 +58,22 @@ pub struct Watch {
     table_started: bool,
 }
 
-/// Why a waiting watch goes on.
-enum Woken {
-    News,
+/// The reason why a waiting watch continues.
+enum WakeReason {
+    Changed,
     BookmarkDue,
-    TimeIsUp,
+    TimedOut,
     Stopped,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum WatchEventType {
     Added,
     Modified,
     Deleted,
 }
 
-impl Told {
+impl WatchEventType {
     fn name(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -83,15 +83,22 @@ impl Told {
     }
 }
 
-impl Watch {
-    pub fn new(store: Arc<Store>, spec: WatchSpec, start: Start, stop: watch::Receiver<bool>) -> Self {
+impl ObjectWatch {
+    pub fn new(
+        store: Arc<ObjectStore>,
+        spec: WatchSpec,
+        start: WatchStart,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
         let tip = store.subscribe(&spec.resource);
         let mut ready = VecDeque::new();
         let mut ended = false;
         let (initial, announce_end, read_to) = match start {
-            Start::After(revision) => (VecDeque::new(), false, revision),
-            Start::Everything { page, announce_end } => (page.objects.into(), announce_end, page.revision),
-            Start::Refused(error) => {
+            WatchStart::After(revision) => (VecDeque::new(), false, revision),
+            WatchStart::Everything { page, announce_end } => {
+                (page.objects.into(), announce_end, page.revision)
+            }
+            WatchStart::Rejected(error) => {
                 ready.push_back(error_frame(&error));
                 ended = true;
                 (VecDeque::new(), false, 0)
@@ -106,7 +113,7 @@ impl Watch {
             ready,
             tip,
             stop,
-            deadline: now + spec.lasts,
+            deadline: now + spec.timeout,
             next_bookmark: spec.bookmarks.map(|every| now + every),
             ended,
             table_started: false,
@@ -114,7 +121,7 @@ impl Watch {
         }
     }
 
-    /// The next frame, or `None` at the end of the watch.
+    /// Returns the next frame, or `None` at the end of the watch.
     pub async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(frame) = self.ready.pop_front() {
@@ -133,11 +140,11 @@ impl Watch {
         }
     }
 
-    /// Moves what is known but not told yet into `ready`.
+    /// Moves pending events into `ready`.
     fn fill(&mut self) -> Result<(), ApiError> {
         while let Some(stored) = self.initial.pop_front() {
             if self.spec.selection.selects(&stored) {
-                let frame = self.frame(Told::Added, &stored)?;
+                let frame = self.frame(WatchEventType::Added, &stored)?;
                 self.ready.push_back(frame);
                 return Ok(());
             }
@@ -148,11 +155,11 @@ impl Watch {
             return Ok(());
         }
         let resource = Arc::clone(&self.spec.resource);
-        // Marked as seen before reading: what arrives in between wakes the next wait.
+        // Marked as seen before reading, so that an event that arrives in between ends the next wait.
         self.tip.mark_unchanged();
         let news = self.store.events_after(&resource, self.read_to, BATCH)?;
         for event in &news.events {
-            if let Some(frame) = self.tell(event)? {
+            if let Some(frame) = self.send_event(event)? {
                 self.ready.push_back(frame);
             }
         }
@@ -163,19 +170,19 @@ impl Watch {
     async fn wait(&mut self) {
         let bookmark_at = self.next_bookmark.unwrap_or(self.deadline);
         let woken = tokio::select! {
-            changed = self.tip.changed() => if changed.is_ok() { Woken::News } else { Woken::Stopped },
-            _ = self.stop.wait_for(|stop| *stop) => Woken::Stopped,
-            () = tokio::time::sleep_until(self.deadline) => Woken::TimeIsUp,
-            () = tokio::time::sleep_until(bookmark_at) => Woken::BookmarkDue,
+            changed = self.tip.changed() => if changed.is_ok() { WakeReason::Changed } else { WakeReason::Stopped },
+            _ = self.stop.wait_for(|stop| *stop) => WakeReason::Stopped,
+            () = tokio::time::sleep_until(self.deadline) => WakeReason::TimedOut,
+            () = tokio::time::sleep_until(bookmark_at) => WakeReason::BookmarkDue,
         };
         match woken {
-            Woken::News => {}
-            Woken::Stopped => self.ended = true,
-            Woken::TimeIsUp => {
+            WakeReason::Changed => {}
+            WakeReason::Stopped => self.ended = true,
+            WakeReason::TimedOut => {
                 self.push_bookmark();
                 self.ended = true;
             }
-            Woken::BookmarkDue => {
+            WakeReason::BookmarkDue => {
                 self.push_bookmark();
                 self.next_bookmark = self.spec.bookmarks.map(|every| Instant::now() + every);
             }
@@ -186,44 +193,46 @@ impl Watch {
         if self.spec.bookmarks.is_none() {
             return;
         }
-        // Reading first makes the bookmark as fresh as the store; a failure surfaces at the next read.
+        // Reading first makes the bookmark as recent as the store. A failure surfaces at the next read.
         if self.fill().is_ok() {
             let frame = self.bookmark(None);
             self.ready.push_back(frame);
         }
     }
 
-    /// What this watch says about an event, if it concerns the selection before or after.
-    fn tell(&mut self, event: &Event) -> Result<Option<Bytes>, ApiError> {
+    /// Returns the event as this watch sends it, if the selection matches before or after the change.
+    fn send_event(&mut self, event: &StoreEvent) -> Result<Option<Bytes>, ApiError> {
         let selection = &self.spec.selection;
         let before = event
             .previous
             .as_ref()
             .is_some_and(|previous| selection.selects(previous));
-        let (told, stored) = match &event.change {
-            Change::Put(stored) => match (before, selection.selects(stored)) {
+        let (event_type, stored) = match &event.change {
+            EventChange::Put(stored) => match (before, selection.selects(stored)) {
                 (false, false) => return Ok(None),
-                (false, true) => (Told::Added, stored),
-                (true, true) => (Told::Modified, stored),
+                (false, true) => (WatchEventType::Added, stored),
+                (true, true) => (WatchEventType::Modified, stored),
                 (true, false) => return self.left(event).map(Some),
             },
-            Change::Removed(_) if !before => return Ok(None),
-            Change::Removed(last) => (Told::Deleted, last),
+            EventChange::Removed(_) if !before => return Ok(None),
+            EventChange::Removed(last) => (WatchEventType::Deleted, last),
         };
         if !self.spec.presenter.is_stored_form(stored) {
-            return self.frame(told, stored).map(Some);
+            return self.frame(event_type, stored).map(Some);
         }
-        let natural = told != Told::Added || event.previous.is_none();
+        let natural = event_type != WatchEventType::Added || event.previous.is_none();
         let slot = if natural {
             &event.frames().natural
         } else {
             &event.frames().entered
         };
-        Ok(Some(slot.get_or_init(|| frame(told, stored.json())).clone()))
+        Ok(Some(
+            slot.get_or_init(|| frame(event_type, stored.json())).clone(),
+        ))
     }
 
-    /// The object still exists but is no longer selected: it goes, as it was, at the revision of the change.
-    fn left(&mut self, event: &Event) -> Result<Bytes, ApiError> {
+    /// The object still exists but is no longer selected: it is sent as deleted, at the revision of the change.
+    fn left(&mut self, event: &StoreEvent) -> Result<Bytes, ApiError> {
         let Some(previous) = &event.previous else {
             return Err(ApiError::internal(
                 "an event without a past cannot leave a selection",
@@ -236,24 +245,24 @@ impl Watch {
         }
         let gone = previous.at_revision(event.revision)?;
         if !self.spec.presenter.is_stored_form(&gone) {
-            return self.frame(Told::Deleted, &gone);
+            return self.frame(WatchEventType::Deleted, &gone);
         }
         Ok(event
             .frames()
             .left
-            .get_or_init(|| frame(Told::Deleted, gone.json()))
+            .get_or_init(|| frame(WatchEventType::Deleted, gone.json()))
             .clone())
     }
 
-    fn frame(&mut self, told: Told, stored: &Stored) -> Result<Bytes, ApiError> {
+    fn frame(&mut self, event_type: WatchEventType, stored: &StoredObject) -> Result<Bytes, ApiError> {
         let mut object = self.spec.presenter.object(stored)?;
-        if matches!(self.spec.presenter.form, Form::Table(_)) {
+        if matches!(self.spec.presenter.form, Representation::Table(_)) {
             object = self.without_repeated_columns(&object)?;
         }
-        Ok(frame(told, &object))
+        Ok(frame(event_type, &object))
     }
 
-    /// Only the first table of a watch defines its columns.
+    /// Only the first table of a watch contains the column definitions.
     fn without_repeated_columns(&mut self, table: &Bytes) -> Result<Bytes, ApiError> {
         if !std::mem::replace(&mut self.table_started, true) {
             return Ok(table.clone());
@@ -266,15 +275,17 @@ impl Watch {
     fn bookmark(&self, annotation: Option<&str>) -> Bytes {
         let definition = &self.spec.presenter.definition;
         let (kind, api_version) = match self.spec.presenter.form {
-            Form::Metadata => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
-            Form::Whole | Form::Table(_) => (definition.kind.clone(), definition.api_version()),
+            Representation::Metadata => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
+            Representation::Whole | Representation::Table(_) => {
+                (definition.kind.clone(), definition.api_version())
+            }
         };
         let mut object = json!({"kind": kind, "apiVersion": api_version,
             "metadata": {"resourceVersion": self.read_to.to_string()}});
         if let Some(annotation) = annotation {
             object["metadata"]["annotations"] = json!({annotation: "true"});
         }
-        if let Form::Table(include) = self.spec.presenter.form {
+        if let Representation::Table(include) = self.spec.presenter.form {
             let row = match include {
                 IncludeObject::None => serde_json::Value::Null,
                 IncludeObject::Metadata | IncludeObject::Object => object,
@@ -288,10 +299,10 @@ impl Watch {
     }
 }
 
-fn frame(told: Told, object: &[u8]) -> Bytes {
+fn frame(event_type: WatchEventType, object: &[u8]) -> Bytes {
     let mut bytes = Vec::with_capacity(object.len() + 40);
     bytes.extend_from_slice(b"{\"type\":\"");
-    bytes.extend_from_slice(told.name().as_bytes());
+    bytes.extend_from_slice(event_type.name().as_bytes());
     bytes.extend_from_slice(b"\",\"object\":");
     bytes.extend_from_slice(object);
     bytes.extend_from_slice(b"}\n");

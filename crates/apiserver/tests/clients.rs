@@ -1,4 +1,4 @@
-//! kube's own machinery, unmodified, against the server in this process.
+//! kube's own watcher, controller and lease manager against the server in this process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -218,7 +218,7 @@ async fn a_recorder_publishes_events_that_both_groups_show() {
         action: "Try".to_owned(),
         secondary: None,
     };
-    // The second one is counted into the first as a series.
+    // The second event is counted into the first as a series.
     for _ in 0..2 {
         recorder.publish(&event, &about.object_ref(&())).await.unwrap();
     }

@@ -1,6 +1,6 @@
-//! `kill -9` at any moment: what was acknowledged is there, and revisions never go back.
+//! `kill -9` at any moment: acknowledged writes are durable, and revisions never decrease.
 //!
-//! The test runs itself again as the writer: a process that prints every write the store has acknowledged.
+//! The test runs itself again as the writer: a process that prints every acknowledged write.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -10,29 +10,29 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mco_apiserver::store::{Expect, Key, Retention, Store, Write};
+use mco_apiserver::store::{ObjectKey, ObjectStore, Precondition, Retention, StoreWrite};
 use serde_json::{Value, json};
 
 const ROUNDS: u64 = 200;
 const DIRECTORY: &str = "MCO_CRASH_TEST_DIRECTORY";
 const FILE: &str = "store.redb";
-/// As many writers as make batches of several writes common.
+/// Enough writers to make batches of several writes common.
 const WRITERS: u64 = 6;
-/// Each writer uses its names in turn and removes every so many times what it finds.
+/// Each writer cycles through its names and removes the object every so many times.
 const NAMES: u64 = 5;
 const REMOVAL: u64 = 7;
 
-fn key(name: &str) -> Key {
-    Key::new(&Arc::from("nodes"), "", name)
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new(&Arc::from("nodes"), "", name)
 }
 
-/// Not a test of its own: what the child process runs, writing until it is killed.
+/// Not a test of its own: the child process, which writes until it is killed.
 #[test]
 fn writer_process() {
     let Ok(directory) = std::env::var(DIRECTORY) else {
         return;
     };
-    let store = Arc::new(Store::open(&Path::new(&directory).join(FILE), Retention::default()).unwrap());
+    let store = Arc::new(ObjectStore::open(&Path::new(&directory).join(FILE), Retention::default()).unwrap());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let writers = (0..WRITERS).map(|writer| tokio::spawn(write_for_ever(Arc::clone(&store), writer)));
@@ -40,38 +40,43 @@ fn writer_process() {
     });
 }
 
-async fn write_for_ever(store: Arc<Store>, writer: u64) {
+async fn write_for_ever(store: Arc<ObjectStore>, writer: u64) {
     for count in 0.. {
         let name = format!("w{writer}-{}", count % NAMES);
         let current = store.latest(&key(&name));
         let stored = match current {
             Some(current) if count % REMOVAL == REMOVAL - 1 => {
-                let expect = Expect::Revision(current.revision);
-                let gone = store.write(key(&name), expect, Write::Remove).await.unwrap();
+                let expect = Precondition::Revision(current.revision);
+                let gone = store.write(key(&name), expect, StoreWrite::Remove).await.unwrap();
                 say(&format!("removed {name} {}", gone.revision));
                 continue;
             }
             current => {
-                let expect = current.map_or(Expect::Absent, |current| Expect::Revision(current.revision));
+                let expect = current.map_or(Precondition::Absent, |current| {
+                    Precondition::Revision(current.revision)
+                });
                 let object = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "uid": name}, "count": count});
                 let Value::Object(object) = object else {
                     unreachable!()
                 };
-                store.write(key(&name), expect, Write::Put(object)).await.unwrap()
+                store
+                    .write(key(&name), expect, StoreWrite::Put(object))
+                    .await
+                    .unwrap()
             }
         };
         say(&format!("put {name} {} {count}", stored.revision));
     }
 }
 
-/// One line in one write: the reader sees whole acknowledgements only.
+/// One line in one write, so that the reader sees whole acknowledgements only.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("ACK {line}\n").as_bytes()).unwrap();
     out.flush().unwrap();
 }
 
-/// What the writer was told, newest last for each name.
+/// The acknowledgements of the writer, newest last for each name.
 #[derive(Default)]
 struct Acknowledged {
     objects: BTreeMap<String, (u64, Option<u64>)>,
@@ -107,7 +112,7 @@ fn no_acknowledged_write_is_lost_in_two_hundred_crashes() {
     let mut acknowledged = Acknowledged::default();
     let mut total = 0;
     for round in 0..ROUNDS {
-        // Times that differ from round to round without a random source: 3 to 42 milliseconds after the first write.
+        // Delays that differ between rounds without a random source: 3 to 42 milliseconds after the first write.
         let patience = Duration::from_millis(3 + round * 7919 % 40);
         total += run_and_kill(directory.path(), patience, &mut acknowledged);
         check(directory.path(), &acknowledged, round);
@@ -152,14 +157,14 @@ fn run_and_kill(directory: &Path, patience: Duration, acknowledged: &mut Acknowl
 }
 
 fn check(directory: &Path, acknowledged: &Acknowledged, round: u64) {
-    let store = Store::open(&directory.join(FILE), Retention::default()).unwrap();
+    let store = ObjectStore::open(&directory.join(FILE), Retention::default()).unwrap();
     assert!(
         store.revision() >= acknowledged.newest,
         "round {round}: revisions went back"
     );
     for (name, (revision, count)) in &acknowledged.objects {
         match (store.get(&key(name)), count) {
-            // A later write may have reached the disk without its acknowledgement reaching us.
+            // A later write may be durable although its acknowledgement was lost.
             (Some(found), _) if found.revision > *revision => {}
             (Some(found), Some(count)) => {
                 assert_eq!(found.revision, *revision, "round {round}: {name}");
@@ -170,7 +175,7 @@ fn check(directory: &Path, acknowledged: &Acknowledged, round: u64) {
                 );
             }
             (None, None) => {}
-            // Legitimate only if the writer's next step with this name was to remove it.
+            // Valid only if the writer's next step with this name was to remove it.
             (None, Some(count)) => assert!(
                 (count + NAMES) % REMOVAL == REMOVAL - 1,
                 "round {round}: {name} is lost"

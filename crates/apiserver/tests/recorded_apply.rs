@@ -1,8 +1,8 @@
-//! Server-side apply and the record of owners behave as a real kube-apiserver recorded them.
+//! Server-side apply and managed fields equal the recordings of a real kube-apiserver.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use mco_apiserver::apply::{ApplyError, FieldManager, custom_reset_fields};
+use mco_apiserver::apply::{FieldManager, FieldManagerError, custom_reset_fields};
 use mco_apiserver::decode::FieldValidation;
 use mco_apiserver::patch::merge::MergePatch;
 use mco_apiserver::schema::CustomSchema;
@@ -17,8 +17,8 @@ struct Replay {
 }
 
 impl Replay {
-    /// One write, done the way the server does it; the object afterwards or the error.
-    fn write(&self, step: &Value) -> Result<Value, ApplyError> {
+    /// Executes one write as the server does, and returns the object or the error.
+    fn write(&self, step: &Value) -> Result<Value, FieldManagerError> {
         let now = "2026-01-01T00:00:00Z";
         let subresource = step["sub"].as_str().unwrap_or_default();
         let fields = FieldManager {
@@ -65,7 +65,7 @@ impl Replay {
         Ok(object)
     }
 
-    /// What the endpoint does not let a write change.
+    /// Returns the fields that a write at the endpoint cannot change.
     fn keep_out_of_reach(&self, object: &mut Value, subresource: &str) {
         let kept = if subresource == "status" { "spec" } else { "status" };
         let before = self.live.as_ref().and_then(|live| live.get(kept)).cloned();
@@ -85,7 +85,7 @@ impl Replay {
     }
 }
 
-/// The parts of an object that the recordings keep.
+/// Returns the parts of an object that the recordings contain.
 fn recorded_parts(object: &Value) -> (Value, Value) {
     let mut object = object.clone();
     let fields = object.as_object_mut().expect("an object");
@@ -102,7 +102,7 @@ fn recorded_parts(object: &Value) -> (Value, Value) {
     (object, managed)
 }
 
-/// The recordings were made within a second or two, so the order by time says nothing.
+/// The recordings were made within a second or two, so that the order by time is arbitrary.
 fn sort_by_owner(managed: &mut Value) {
     if let Some(entries) = managed.as_array_mut() {
         entries.sort_by_key(|entry| {
@@ -144,12 +144,12 @@ fn every_sequence_of_writes_ends_as_recorded() {
                         "{place}"
                     );
                     let code = match &error {
-                        ApplyError::Conflicts(_) => 409,
-                        ApplyError::Malformed(_) => 400,
-                        ApplyError::Unmergeable(_) => 500,
+                        FieldManagerError::Conflicts(_) => 409,
+                        FieldManagerError::Malformed(_) => 400,
+                        FieldManagerError::Unmergeable(_) => 500,
                     };
                     assert_eq!(json!(code), recorded["code"], "{place}");
-                    if let ApplyError::Conflicts(conflicts) = &error {
+                    if let FieldManagerError::Conflicts(conflicts) = &error {
                         let reported: Vec<_> = conflicts
                             .iter()
                             .map(|conflict| json!([conflict.field(), conflict.message()]))

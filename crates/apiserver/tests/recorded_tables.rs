@@ -1,10 +1,10 @@
-//! Tables show what a real kube-apiserver shows for the same objects.
+//! Tables equal those of a real kube-apiserver for the same objects.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use jiff::Timestamp;
 use mco_apiserver::kinds;
-use mco_apiserver::table::{Printer, Row};
+use mco_apiserver::table::{TablePrinter, TableRow};
 use serde_json::{Value, json};
 
 fn golden() -> Value {
@@ -12,7 +12,7 @@ fn golden() -> Value {
 }
 
 /// Ages depend on when the recording was made; the unit tests cover them.
-fn without_ages(row: &Row, recorded: &Value) -> Value {
+fn without_ages(row: &TableRow, recorded: &Value) -> Value {
     let recorded = recorded["cells"].as_array().expect("cells");
     let cells = row.cells.iter().zip(recorded);
     cells
@@ -26,7 +26,7 @@ fn without_ages(row: &Row, recorded: &Value) -> Value {
         .collect()
 }
 
-fn check(printer: &Printer, rows: &Value, what: &str) {
+fn check(printer: &TablePrinter, rows: &Value, what: &str) {
     for recorded in rows.as_array().expect("rows") {
         let row = printer.row(&recorded["object"], Timestamp::now());
         let name = &recorded["object"]["metadata"]["name"];
@@ -44,7 +44,7 @@ fn built_in_kinds_have_the_recorded_columns_and_cells() {
     for table in golden()["built_in"].as_array().expect("tables") {
         let name = table["kind"].as_str().expect("kind");
         let kind = kinds::BUILT_IN.iter().find(|kind| kind.kind == name).expect(name);
-        let printer = Printer::built_in(kind);
+        let printer = TablePrinter::built_in(kind);
         let columns: Value = printer
             .columns()
             .iter()
@@ -59,7 +59,7 @@ fn built_in_kinds_have_the_recorded_columns_and_cells() {
 fn custom_resources_have_the_recorded_columns_and_cells() {
     let golden = golden();
     let table = &golden["custom"];
-    let printer = Printer::custom(Some(&table["additional"]));
+    let printer = TablePrinter::custom(Some(&table["additional"]));
     let definitions = printer.definitions();
     let (ours, theirs) = (
         definitions.as_array().expect("columns"),

@@ -1,4 +1,4 @@
-//! Custom resources are refused exactly when and how a real kube-apiserver refuses them.
+//! Validation of custom resources equals that of a real kube-apiserver.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -6,7 +6,7 @@ use mco_apiserver::field_error::FieldError;
 use mco_apiserver::schema::{CustomSchema, validate_definition};
 use serde_json::{Value, json};
 
-/// `(reason, field, message)`, in the order the recordings have.
+/// `(reason, field, message)`, in the order of the recordings.
 fn causes(errors: &[FieldError]) -> Vec<(String, String, String)> {
     let mut causes: Vec<_> = errors
         .iter()
@@ -116,7 +116,7 @@ fn definitions_are_accepted_or_refused_as_recorded() {
     let golden: Value = serde_json::from_str(include_str!("golden/definitions.json")).expect("golden file");
     for case in golden.as_array().expect("cases") {
         let mut crd = case["crd"].clone();
-        // The server fills this in before it looks.
+        // The server sets this before validation.
         let versions = crd["spec"]["versions"].as_array().expect("versions");
         if let Some(storage) = versions.iter().find(|version| version["storage"] == true) {
             crd["status"]["storedVersions"] = json!([storage["name"]]);
@@ -124,7 +124,7 @@ fn definitions_are_accepted_or_refused_as_recorded() {
         let mut found = causes(&validate_definition(&crd, None));
         let mut expected = recorded(case);
         if case["name"] == "bad pattern" {
-            // The two engines find their own words for what is wrong with an expression.
+            // The two engines have different messages for an invalid expression.
             for (_, _, message) in found.iter_mut().chain(&mut expected) {
                 message.truncate(message.find("error parsing regexp: ").expect("a reason"));
             }

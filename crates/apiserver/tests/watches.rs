@@ -1,4 +1,4 @@
-//! Watches at their limits: slow readers, expired revisions, selections that objects enter and leave.
+//! Limits of watches: slow readers, expired revisions, selections that objects enter and leave.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use common::{Cluster, DEADLINE};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
-use mco_apiserver::Options;
+use mco_apiserver::ApiServerOptions;
 use mco_apiserver::http::ApiBody;
 use mco_apiserver::store::Retention;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ async fn open(cluster: &Cluster, query: &str) -> ApiBody {
     response.into_body()
 }
 
-/// The next event, or `None` at the end of the watch.
+/// Returns the next event, or `None` at the end of the watch.
 async fn next(body: &mut ApiBody) -> Option<Value> {
     let frame = tokio::time::timeout(DEADLINE, body.frame())
         .await
@@ -52,14 +52,14 @@ async fn write(cluster: &Cluster, name: &str, label: &str, size: usize) {
 }
 
 #[tokio::test]
-async fn a_watcher_that_stops_reading_is_told_that_it_expired() {
+async fn a_watcher_that_stops_reading_expires() {
     let retention = Retention {
         events: 50,
         ..Retention::default()
     };
-    let cluster = Cluster::with(Options {
+    let cluster = Cluster::with(ApiServerOptions {
         retention,
-        ..Options::default()
+        ..ApiServerOptions::default()
     })
     .await;
     let start = cluster.server.registry().store.revision();
@@ -83,9 +83,9 @@ async fn watchers_that_stop_reading_hold_no_memory() {
         bytes: 1 << 20,
         ..Retention::default()
     };
-    let cluster = Cluster::with(Options {
+    let cluster = Cluster::with(ApiServerOptions {
         retention,
-        ..Options::default()
+        ..ApiServerOptions::default()
     })
     .await;
     let start = cluster.server.registry().store.revision();
@@ -128,7 +128,7 @@ async fn objects_enter_and_leave_a_selection() {
             .0,
         StatusCode::OK
     );
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut last = 0;
     for _ in 0..5 {
         let event = next(&mut selected).await.unwrap();
@@ -140,15 +140,15 @@ async fn objects_enter_and_leave_a_selection() {
         assert!(revision > last, "revisions only grow");
         last = revision;
         let data = event["object"]["data"]["x"].as_str().unwrap().len();
-        told.push(format!(
+        reported.push(format!(
             "{} {} {data}",
             event["type"].as_str().unwrap(),
             event["object"]["metadata"]["labels"]["team"].as_str().unwrap()
         ));
     }
-    // What leaves is shown as it last was in the selection.
+    // An object that leaves the selection is sent as it last was in it.
     assert_eq!(
-        told,
+        reported,
         [
             "ADDED red 1",
             "MODIFIED red 2",
@@ -160,7 +160,7 @@ async fn objects_enter_and_leave_a_selection() {
 }
 
 #[tokio::test]
-async fn a_compacted_revision_is_gone_for_lists_and_its_token_says_how_to_go_on() {
+async fn a_list_at_a_compacted_revision_expires_with_a_token_to_continue() {
     let cluster = Cluster::start().await;
     for name in ["a", "b", "c"] {
         write(&cluster, name, "x", 1).await;
@@ -194,9 +194,9 @@ async fn a_compacted_revision_is_gone_for_lists_and_its_token_says_how_to_go_on(
 
 #[tokio::test]
 async fn bookmarks_come_when_nothing_else_does_and_the_watch_ends_in_time() {
-    let cluster = Cluster::with(Options {
+    let cluster = Cluster::with(ApiServerOptions {
         bookmark_interval: std::time::Duration::from_millis(100),
-        ..Options::default()
+        ..ApiServerOptions::default()
     })
     .await;
     let query = "allowWatchBookmarks=true&timeoutSeconds=1&resourceVersion=1";
@@ -216,7 +216,7 @@ async fn bookmarks_come_when_nothing_else_does_and_the_watch_ends_in_time() {
 }
 
 #[tokio::test]
-async fn a_streamed_list_says_where_it_ends() {
+async fn a_streamed_list_ends_with_a_bookmark() {
     let cluster = Cluster::start().await;
     write(&cluster, "a", "x", 1).await;
     let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";

@@ -6,13 +6,13 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::words::count;
-use mco_core::config::diff::{ConfigDiff, Contents, FileChange, Kind, UnitChange, UserChange};
+use crate::text::count;
+use mco_core::config::diff::{ChangeKind, ConfigDiff, ContentsSummary, FileChange, UnitChange, UserChange};
 
 /// One changed item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Line {
-    pub kind: Kind,
+pub struct ChangeLine {
+    pub kind: ChangeKind,
     /// `file`, `unit`, `user`, `section`; empty for a field of the spec, which is its own name.
     pub what: &'static str,
     /// The path, name or field.
@@ -21,7 +21,7 @@ pub struct Line {
     pub details: String,
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for ChangeLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, details, .. } = self;
         match (self.what, details.as_str()) {
@@ -33,28 +33,28 @@ impl fmt::Display for Line {
 }
 
 /// Returns a line per changed item, sorted by kind of item.
-pub fn lines(changes: &ConfigDiff) -> Vec<Line> {
+pub fn lines(changes: &ConfigDiff) -> Vec<ChangeLine> {
     let mut lines = Vec::new();
-    lines.extend(changes.files.iter().map(|file| Line {
+    lines.extend(changes.files.iter().map(|file| ChangeLine {
         kind: file.kind,
         what: "file",
         name: file.path.clone(),
         details: file_details(file),
     }));
-    lines.extend(changes.units.iter().map(|unit| Line {
+    lines.extend(changes.units.iter().map(|unit| ChangeLine {
         kind: unit.kind,
         what: "unit",
         name: unit.name.clone(),
         details: unit_details(unit),
     }));
-    lines.extend(changes.users.iter().map(|user| Line {
+    lines.extend(changes.users.iter().map(|user| ChangeLine {
         kind: user.kind,
         what: "user",
         name: user.name.clone(),
         details: user_details(user),
     }));
-    lines.extend(changes.first_boot_sections.iter().map(|section| Line {
-        kind: Kind::Changed,
+    lines.extend(changes.first_boot_sections.iter().map(|section| ChangeLine {
+        kind: ChangeKind::Changed,
         what: "section",
         name: (*section).to_owned(),
         details: "takes effect at first boot only".to_owned(),
@@ -63,7 +63,7 @@ pub fn lines(changes: &ConfigDiff) -> Vec<Line> {
     lines
 }
 
-fn spec_fields(changes: &ConfigDiff) -> impl Iterator<Item = Line> {
+fn spec_fields(changes: &ConfigDiff) -> impl Iterator<Item = ChangeLine> {
     let list = |list: &[String]| format!("[{}]", list.join(" "));
     let text = |text: &str| format!("{text:?}");
     let fields = [
@@ -103,8 +103,8 @@ fn spec_fields(changes: &ConfigDiff) -> impl Iterator<Item = Line> {
     ];
     fields.into_iter().filter_map(|(name, change)| {
         let (old, new) = change?;
-        Some(Line {
-            kind: Kind::Changed,
+        Some(ChangeLine {
+            kind: ChangeKind::Changed,
             what: "",
             name: name.to_owned(),
             details: format!("{old} -> {new}"),
@@ -115,7 +115,7 @@ fn spec_fields(changes: &ConfigDiff) -> impl Iterator<Item = Line> {
 fn file_details(file: &FileChange) -> String {
     let mut details = Vec::new();
     if let Some(change) = &file.contents {
-        let summary = |contents: &Contents| {
+        let summary = |contents: &ContentsSummary| {
             let hash: String = contents.sha256.chars().take(12).collect();
             format!("{} bytes sha256:{hash}", contents.size)
         };

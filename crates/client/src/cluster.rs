@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::forecast::{Edit, Refusal};
+use crate::forecast::{AdmissionRefusal, Edit};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
@@ -10,11 +10,11 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use mco_api::vocabulary::names;
 use mco_api::{MachineConfig, MachineConfigPool, MachineConfiguration};
-use mco_core::config::manifest::{Manifest, Origin};
+use mco_core::config::manifest::{Manifest, ManifestOrigin};
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::problem::{InvalidObject, Problem};
 use mco_core::config::rendered_configs;
-use mco_core::config::rules::Rules;
+use mco_core::config::rules::AdministratorRules;
 use mco_core::pipeline::{SOURCE_KINDS, SourceKind};
 use serde_json::Value;
 
@@ -76,7 +76,7 @@ impl ReadError {
 }
 
 /// Maps an API error to a message that names the attempt, the failure and the remedy.
-pub fn explained<T>(result: Result<T, kube::Error>, attempt: &str) -> Result<T, ReadError> {
+pub fn to_read_error<T>(result: Result<T, kube::Error>, attempt: &str) -> Result<T, ReadError> {
     result.map_err(|error| ReadError::new(error, attempt))
 }
 
@@ -91,12 +91,12 @@ pub struct Found {
     pub nodes: Vec<Node>,
     pub pods: Vec<Pod>,
     pub budgets: Vec<PodDisruptionBudget>,
-    pub rules: Rules,
+    pub rules: AdministratorRules,
 }
 
 /// Reads all inputs of a forecast.
 pub async fn read(client: &Client) -> Result<Found, ReadError> {
-    let Sources { objects, current } = sources(client).await?;
+    let ClusterSources { objects, current } = sources(client).await?;
     Ok(Found {
         objects,
         current,
@@ -109,13 +109,13 @@ pub async fn read(client: &Client) -> Result<Found, ReadError> {
 
 /// The sources of rendered configs, and the targets of the pools.
 #[derive(Debug)]
-pub struct Sources {
+pub struct ClusterSources {
     pub objects: Vec<Manifest>,
     pub current: BTreeMap<String, ParsedConfig>,
 }
 
 /// Reads only the sources of rendered configs, which requires fewer permissions.
-pub async fn sources(client: &Client) -> Result<Sources, ReadError> {
+pub async fn sources(client: &Client) -> Result<ClusterSources, ReadError> {
     let pools = list::<MachineConfigPool>(client, "list the pools").await?;
     let configs = list::<MachineConfig>(client, "list the MachineConfigs").await?;
     let current = current(&pools, &configs)?;
@@ -129,7 +129,7 @@ pub async fn sources(client: &Client) -> Result<Sources, ReadError> {
     for SourceKind { group, version, kind } in SOURCE_KINDS {
         objects.extend(others(client, group, version, kind).await?);
     }
-    Ok(Sources { objects, current })
+    Ok(ClusterSources { objects, current })
 }
 
 /// Returns the targets of the pools.
@@ -159,13 +159,16 @@ pub fn is_rendered(config: &MachineConfig) -> bool {
 }
 
 /// Reads the cluster's policies about changes.
-pub async fn rules(client: &Client) -> Result<Rules, ReadError> {
+pub async fn rules(client: &Client) -> Result<AdministratorRules, ReadError> {
     let api: Api<MachineConfiguration> = Api::all(client.clone());
-    let found = explained(
+    let found = to_read_error(
         api.get_opt(names::SINGLETON).await,
         "read the disruption policies",
     )?;
-    Ok(found.as_ref().map(Rules::in_force).unwrap_or_default())
+    Ok(found
+        .as_ref()
+        .map(AdministratorRules::in_force)
+        .unwrap_or_default())
 }
 
 async fn list<K>(client: &Client, attempt: &str) -> Result<Vec<K>, ReadError>
@@ -173,7 +176,7 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     let list = Api::<K>::all(client.clone()).list(&ListParams::default()).await;
-    Ok(explained(list, attempt)?.items)
+    Ok(to_read_error(list, attempt)?.items)
 }
 
 async fn others(client: &Client, group: &str, version: &str, kind: &str) -> Result<Vec<Manifest>, ReadError> {
@@ -181,7 +184,7 @@ async fn others(client: &Client, group: &str, version: &str, kind: &str) -> Resu
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     match api.list(&ListParams::default()).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        list => explained(list, &format!("list {kind}"))?
+        list => to_read_error(list, &format!("list {kind}"))?
             .items
             .into_iter()
             .map(|mut object| {
@@ -205,7 +208,7 @@ fn manifest(kind: &str, object: &impl serde::Serialize) -> Result<Manifest, Read
             .to_owned()
     };
     Ok(Manifest {
-        origin: Origin {
+        origin: ManifestOrigin {
             file: "the cluster".to_owned(),
             line: 0,
         },
@@ -217,7 +220,11 @@ fn manifest(kind: &str, object: &impl serde::Serialize) -> Result<Manifest, Read
 }
 
 /// Returns the edits that the API server would reject, by a server-side dry run.
-pub async fn refused_by_server(client: &Client, edits: &[Edit], known: &[Refusal]) -> Vec<Refusal> {
+pub async fn refused_by_server(
+    client: &Client,
+    edits: &[Edit],
+    known: &[AdmissionRefusal],
+) -> Vec<AdmissionRefusal> {
     let mut refused = Vec::new();
     for edit in edits {
         let Edit::Apply(manifest) = edit else { continue };
@@ -228,7 +235,7 @@ pub async fn refused_by_server(client: &Client, edits: &[Edit], known: &[Refusal
             continue;
         }
         if let Some(message) = refusal(client, manifest).await {
-            refused.push(Refusal {
+            refused.push(AdmissionRefusal {
                 kind: manifest.kind.clone(),
                 name: manifest.name.clone(),
                 problems: vec![Problem::new("", message)],

@@ -2,28 +2,28 @@
 
 use serde::Serialize;
 
-use mco_core::config::diff::{self, ConfigDiff, Kind};
-use mco_core::config::disruption::{self, Cost, Level, REGISTRIES_CONF, RegistriesChange};
+use mco_core::config::diff::{self, ChangeKind, ConfigDiff};
+use mco_core::config::disruption::{self, Cost, DisruptionLevel, REGISTRIES_CONF, RegistriesChange};
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::problem::Problem;
 use mco_core::config::reconcilable;
-use mco_core::config::rules::Rules;
+use mco_core::config::rules::AdministratorRules;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Comparison {
+pub struct ConfigComparison {
     pub old: Option<String>,
     pub new: Option<String>,
     pub changes: ConfigDiff,
     pub cost: Cost,
-    pub level: Level,
+    pub level: DisruptionLevel,
     /// Why a running node could not apply this change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub obstacles: Vec<Problem>,
 }
 
 /// Compares two configs under a cluster's policies.
-pub fn compare(old: &ParsedConfig, new: &ParsedConfig, rules: &Rules) -> Comparison {
+pub fn compare(old: &ParsedConfig, new: &ParsedConfig, rules: &AdministratorRules) -> ConfigComparison {
     let changes = diff::diff(old, new);
     let cost = disruption::cost(&changes, &rules.policy, &registries(old, new));
     let obstacles = if old.is_nothing() || new.is_nothing() {
@@ -32,7 +32,7 @@ pub fn compare(old: &ParsedConfig, new: &ParsedConfig, rules: &Rules) -> Compari
         reconcilable::obstacles(old, new, rules.overrides)
     };
     let name = |config: &ParsedConfig| (!config.is_nothing()).then(|| config.name().to_owned());
-    Comparison {
+    ConfigComparison {
         old: name(old),
         new: name(new),
         level: cost.level(),
@@ -42,7 +42,7 @@ pub fn compare(old: &ParsedConfig, new: &ParsedConfig, rules: &Rules) -> Compari
     }
 }
 
-impl Comparison {
+impl ConfigComparison {
     /// Returns the text files whose contents change, with both texts; a missing file is empty.
     pub fn texts<'c>(
         &'c self,
@@ -51,15 +51,15 @@ impl Comparison {
     ) -> impl Iterator<Item = (&'c str, String, String)> {
         let with_contents = self.changes.files.iter().filter(|file| file.contents.is_some());
         with_contents.filter_map(move |file| {
-            let absent = |kind: Kind| (file.kind == kind).then(String::new);
-            let before = old.text_of(&file.path).or_else(|| absent(Kind::Added))?;
-            let after = new.text_of(&file.path).or_else(|| absent(Kind::Removed))?;
+            let absent = |kind: ChangeKind| (file.kind == kind).then(String::new);
+            let before = old.text_of(&file.path).or_else(|| absent(ChangeKind::Added))?;
+            let after = new.text_of(&file.path).or_else(|| absent(ChangeKind::Removed))?;
             Some((file.path.as_str(), before, after))
         })
     }
 }
 
-impl Comparison {
+impl ConfigComparison {
     /// Returns the units whose contents or drop-ins change, with both texts; a missing unit is empty.
     pub fn unit_texts<'c>(
         &'c self,

@@ -14,10 +14,10 @@ use serde::Serialize;
 
 use crate::advice;
 use crate::timeline::time_of;
-use mco_core::config::diff::{self, Contents};
+use mco_core::config::diff::{self, ContentsSummary};
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::rollout::messages::{DriftCause, DriftHealed, UnexpectedState, quoted};
-use mco_core::rollout::{NodeView, View};
+use mco_core::rollout::{NodeView, RolloutView};
 
 /// One node with config drift.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -67,7 +67,7 @@ pub struct Healed {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct DriftReport {
     /// By pool, in rollout order.
     pub drifted: Vec<Drift>,
     /// Files that daemons restored, as far as events are retained; the latest last.
@@ -76,11 +76,11 @@ pub struct Report {
 
 /// Returns the drift that the nodes report. `configs` are the available rendered configs by name.
 pub fn report(
-    view: &View<'_>,
+    view: &RolloutView<'_>,
     progress: &[MachineConfigNode],
     events: &[Event],
     configs: &BTreeMap<String, ParsedConfig>,
-) -> Report {
+) -> DriftReport {
     let progress: HashMap<&str, &MachineConfigNode> = progress
         .iter()
         .filter_map(|object| Some((object.metadata.name.as_deref()?, object)))
@@ -92,7 +92,7 @@ pub fn report(
             drifted.extend(of_node(pool.name, node, progress, events, configs));
         }
     }
-    Report {
+    DriftReport {
         drifted,
         healed: healed(events),
     }
@@ -117,8 +117,8 @@ fn of_node(
     if !advice::is_drift(complaint) {
         return None;
     }
-    let told = tell(complaint);
-    let wanted = told.subject.as_deref().and_then(|path| {
+    let observed = parse_reason(complaint);
+    let wanted = observed.subject.as_deref().and_then(|path| {
         let config = configs.get(node.current_config)?;
         wanted_file(config, path)
     });
@@ -126,9 +126,9 @@ fn of_node(
         node: node.name.to_owned(),
         pool: pool.to_owned(),
         config: node.current_config.to_owned(),
-        subject: told.subject,
-        difference: told.difference,
-        more: told.more,
+        subject: observed.subject,
+        difference: observed.difference,
+        more: observed.more,
         since: since(node.name, complaint, progress, events),
         wanted,
         set_by: None,
@@ -139,7 +139,7 @@ fn of_node(
 fn wanted_file(config: &ParsedConfig, path: &str) -> Option<WantedFile> {
     let mut files = config.ignition.storage.files.iter();
     let file = files.find(|file| file.path == path)?;
-    let Contents { size, sha256 } = diff::contents(file);
+    let ContentsSummary { size, sha256 } = diff::contents(file);
     Some(WantedFile {
         size,
         sha256,
@@ -162,25 +162,25 @@ fn since(
             .iter()
             .find(|condition| condition.type_ == type_::NODE_DEGRADED && condition.status == status::TRUE)
     });
-    let told = events.iter().filter(|event| {
+    let observed = events.iter().filter(|event| {
         event.involved_object.kind.as_deref() == Some("Node")
             && event.involved_object.name.as_deref() == Some(node)
             && event.message.as_deref() == Some(complaint)
     });
     condition
         .map(|condition| condition.last_transition_time.0)
-        .or_else(|| told.filter_map(time_of).min())
+        .or_else(|| observed.filter_map(time_of).min())
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Told {
+struct ParsedComplaint {
     subject: Option<String>,
     difference: String,
     more: usize,
 }
 
 /// Parses the reason that a daemon reports.
-fn tell(complaint: &str) -> Told {
+fn parse_reason(complaint: &str) -> ParsedComplaint {
     let (cause, more) = match UnexpectedState::parse(complaint) {
         Some(state) => (state.cause, state.more),
         None => (complaint.to_owned(), 0),
@@ -202,7 +202,7 @@ fn tell(complaint: &str) -> Told {
         }
         None => (quoted(&cause), cause),
     };
-    Told {
+    ParsedComplaint {
         subject,
         difference,
         more,
@@ -290,10 +290,10 @@ mod tests {
             ),
             ("something new", None, "something new", 0),
         ] {
-            let told = tell(complaint);
-            assert_eq!(told.subject.as_deref(), subject, "{complaint}");
+            let observed = parse_reason(complaint);
+            assert_eq!(observed.subject.as_deref(), subject, "{complaint}");
             assert_eq!(
-                (told.difference.as_str(), told.more),
+                (observed.difference.as_str(), observed.more),
                 (difference, more),
                 "{complaint}"
             );
@@ -329,7 +329,7 @@ mod tests {
                 "message": DriftHealed { cause: "content mismatch for file \"/etc/y\"".to_owned(), more: 0 }.to_string(), "lastTimestamp": "2026-01-01T00:00:01Z"}),
             ),
         ];
-        let report = report(&View::new(&pools, &nodes), &[], &events, &configs);
+        let report = report(&RolloutView::new(&pools, &nodes), &[], &events, &configs);
         assert_eq!(report.drifted.len(), 1);
         let drift = &report.drifted[0];
         assert_eq!((drift.node.as_str(), drift.pool.as_str()), ("b", "worker"));

@@ -1,6 +1,6 @@
 //! The provenance of each part of a rendered config, as a printable value.
 
-use mco_ignition::{Item, KernelArgumentList};
+use mco_ignition::{KernelArgumentList, MergedItem};
 use serde::Serialize;
 
 use mco_core::config::provenance::{Contribution, SpecField};
@@ -16,10 +16,10 @@ pub struct Explanation {
     /// The path, name or value.
     pub name: String,
     /// The sources of the fields in the result, the last in merge order first.
-    pub from: Vec<Part>,
+    pub from: Vec<ConfigPart>,
     /// The sources of overridden fields, the last in merge order first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub overridden: Vec<Part>,
+    pub overridden: Vec<ConfigPart>,
     /// The MachineConfig that removed the item from the result, by declaring its path as another type of entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removed_by: Option<String>,
@@ -28,7 +28,7 @@ pub struct Explanation {
 /// A MachineConfig and the fields it supplied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Part {
+pub struct ConfigPart {
     pub machine_config: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
@@ -76,11 +76,11 @@ pub fn explain_named(rendered: &Rendered, name: &str) -> Vec<Explanation> {
     explain(rendered).into_iter().filter(matches).collect()
 }
 
-fn explain_item(rendered: &Rendered, item: &Item) -> Option<Explanation> {
+fn explain_item(rendered: &Rendered, item: &MergedItem) -> Option<Explanation> {
     let (section, name) = title(item)?;
     let attribution = rendered.provenance.attribute(item)?;
     let shown = |contributions: Vec<Contribution<'_>>| {
-        let part = |one: Contribution<'_>| Part {
+        let part = |one: Contribution<'_>| ConfigPart {
             machine_config: one.source.to_owned(),
             fields: one
                 .fields
@@ -113,30 +113,30 @@ fn is_visible(field: &str) -> bool {
     !matches!(field, "" | "path" | "name" | "device" | "contents.compression")
 }
 
-fn title(item: &Item) -> Option<(&'static str, String)> {
+fn title(item: &MergedItem) -> Option<(&'static str, String)> {
     Some(match item {
-        Item::File(path) => ("file", path.clone()),
-        Item::Directory(path) => ("directory", path.clone()),
-        Item::Link(path) => ("link", path.clone()),
-        Item::Unit(name) => ("unit", name.clone()),
-        Item::Dropin { unit, name } => ("dropin", format!("{unit}/{name}")),
-        Item::User(name) => ("user", name.clone()),
-        Item::SshKey { user, key } => ("sshKey", format!("{user}/{}", shortened_key(key))),
-        Item::Group(name) => ("group", name.clone()),
-        Item::Disk(device) => ("disk", device.clone()),
-        Item::Raid(name) => ("raid", name.clone()),
-        Item::Filesystem(device) => ("filesystem", device.clone()),
-        Item::Luks(name) => ("luks", name.clone()),
-        Item::KernelArgument {
+        MergedItem::File(path) => ("file", path.clone()),
+        MergedItem::Directory(path) => ("directory", path.clone()),
+        MergedItem::Link(path) => ("link", path.clone()),
+        MergedItem::Unit(name) => ("unit", name.clone()),
+        MergedItem::Dropin { unit, name } => ("dropin", format!("{unit}/{name}")),
+        MergedItem::User(name) => ("user", name.clone()),
+        MergedItem::SshKey { user, key } => ("sshKey", format!("{user}/{}", shortened_key(key))),
+        MergedItem::Group(name) => ("group", name.clone()),
+        MergedItem::Disk(device) => ("disk", device.clone()),
+        MergedItem::Raid(name) => ("raid", name.clone()),
+        MergedItem::Filesystem(device) => ("filesystem", device.clone()),
+        MergedItem::Luks(name) => ("luks", name.clone()),
+        MergedItem::KernelArgument {
             list: KernelArgumentList::ShouldExist,
             argument,
         } => ("ignitionKernelArgument", argument.clone()),
-        Item::KernelArgument {
+        MergedItem::KernelArgument {
             list: KernelArgumentList::ShouldNotExist,
             argument,
         } => ("ignitionKernelArgument", format!("not {argument}")),
-        Item::Section(name) if !name.is_empty() => ("section", (*name).to_owned()),
-        Item::Section(_) => return None,
+        MergedItem::Section(name) if !name.is_empty() => ("section", (*name).to_owned()),
+        MergedItem::Section(_) => return None,
     })
 }
 
@@ -161,7 +161,7 @@ fn list_elements(rendered: &Rendered) -> Vec<Explanation> {
     let single = |section, name: &String, source: Option<&str>| Explanation {
         section,
         name: name.clone(),
-        from: vec![Part {
+        from: vec![ConfigPart {
             machine_config: source.unwrap_or_default().to_owned(),
             fields: Vec::new(),
             made_from: None,
@@ -196,7 +196,7 @@ fn spec_fields(rendered: &Rendered) -> Vec<Explanation> {
         .filter_map(|(field, value)| {
             let sources = rendered.provenance.sources_of_field(field);
             let (winner, losers) = sources.split_last()?;
-            let part = |name: &&str| Part {
+            let part = |name: &&str| ConfigPart {
                 machine_config: (*name).to_owned(),
                 fields: Vec::new(),
                 made_from: None,

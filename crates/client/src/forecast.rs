@@ -15,22 +15,22 @@ use mco_api::{ControllerConfig, MachineConfiguration};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::comparison::{self, Comparison};
+use crate::comparison::{self, ConfigComparison};
 use crate::explain::{self, Explanation};
 use mco_core::config::disruption::Drain;
 use mco_core::config::feature_gates::FeatureGates;
 use mco_core::config::manifest::{Manifest, ManifestError};
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::problem::Problem;
-use mco_core::config::render::{Identity, Rendered};
-use mco_core::config::rules::Rules;
-use mco_core::generators::generated::condition::Outcome;
+use mco_core::config::render::{RenderIdentity, Rendered};
+use mco_core::config::rules::AdministratorRules;
+use mco_core::generators::generated::condition::GenerationOutcome;
 use mco_core::generators::kubelet::profile;
 use mco_core::pipeline::GenerationError;
 use mco_core::pipeline::admission;
-use mco_core::pipeline::bootstrap::{Cluster, Current};
+use mco_core::pipeline::bootstrap::{BootstrapCluster, Current};
 use mco_core::rollout::drain::{self, Blocker, Budgets, Eviction};
-use mco_core::rollout::{PoolWaves, View, waves};
+use mco_core::rollout::{PoolWaves, RolloutView, waves};
 
 /// A proposed change.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ pub enum Edit {
 
 /// An object that would be rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Refusal {
+pub struct AdmissionRefusal {
     pub kind: String,
     pub name: String,
     pub problems: Vec<Problem>,
@@ -50,13 +50,13 @@ pub struct Refusal {
 
 /// The cluster state that affects a rollout: current targets, nodes and workloads.
 #[derive(Debug, Default)]
-pub struct Situation<'a> {
+pub struct PlanContext<'a> {
     /// The target of each pool.
     pub current: BTreeMap<String, ParsedConfig>,
     pub nodes: &'a [Node],
     pub pods: &'a [Pod],
     pub budgets: &'a [PodDisruptionBudget],
-    pub rules: Rules,
+    pub rules: AdministratorRules,
 }
 
 /// The forecast of one pool.
@@ -68,7 +68,7 @@ pub struct PoolForecast {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     #[serde(flatten)]
-    pub comparison: Comparison,
+    pub comparison: ConfigComparison,
     /// Changed items with more than one source: which source wins, and which are overridden.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<Explanation>,
@@ -88,14 +88,14 @@ impl PoolForecast {
 }
 
 /// Returns the objects after the edits, and the edits that would be rejected, which are not applied.
-pub fn edited(objects: &[Manifest], edits: &[Edit]) -> (Vec<Manifest>, Vec<Refusal>) {
+pub fn edited(objects: &[Manifest], edits: &[Edit]) -> (Vec<Manifest>, Vec<AdmissionRefusal>) {
     let mut after = objects.to_vec();
     let mut refused = Vec::new();
     for edit in edits {
         match edit {
             Edit::Delete(name) => after.retain(|object| object.name != *name || !can_be_deleted(object)),
             Edit::Apply(manifest) => match problems(&after, manifest) {
-                problems if !problems.is_empty() => refused.push(Refusal {
+                problems if !problems.is_empty() => refused.push(AdmissionRefusal {
                     kind: manifest.kind.clone(),
                     name: manifest.name.clone(),
                     problems,
@@ -223,13 +223,13 @@ pub struct ObjectForecast {
 }
 
 /// Returns the forecasts of the objects that configs are generated from.
-pub fn objects(after: &Cluster) -> Vec<ObjectForecast> {
+pub fn objects(after: &BootstrapCluster) -> Vec<ObjectForecast> {
     let generation = &after.generation;
     let reported = generation.reports.iter().map(|report| ObjectForecast {
         kind: report.kind,
         namespace: None,
         name: report.name.clone(),
-        accepted: report.outcome == Outcome::Success,
+        accepted: report.outcome == GenerationOutcome::Success,
         message: report.outcome.message().to_owned(),
     });
     let skipped = generation.skipped.iter().map(|object| ObjectForecast {
@@ -259,7 +259,10 @@ pub fn objects(after: &Cluster) -> Vec<ObjectForecast> {
 }
 
 /// Returns the policies about changes in these objects; `otherwise` if there is no MachineConfiguration among them.
-pub fn rules(objects: &[Manifest], otherwise: Rules) -> Result<Rules, ManifestError> {
+pub fn rules(
+    objects: &[Manifest],
+    otherwise: AdministratorRules,
+) -> Result<AdministratorRules, ManifestError> {
     let settings: Option<MachineConfiguration> =
         decoded(objects, "MachineConfiguration", MACHINE_CONFIGURATION_NAME)?;
     let controller_config: Option<ControllerConfig> =
@@ -271,7 +274,7 @@ pub fn rules(objects: &[Manifest], otherwise: Rules) -> Result<Rules, ManifestEr
         &controller_config.unwrap_or_default(),
         None,
     );
-    let rules = settings.map_or(otherwise, |settings| Rules::written(&settings));
+    let rules = settings.map_or(otherwise, |settings| AdministratorRules::written(&settings));
     Ok(rules.under(&gates.unwrap_or_default()))
 }
 
@@ -287,7 +290,11 @@ fn decoded<T: DeserializeOwned>(
 }
 
 /// Returns the forecasts of all pools.
-pub fn forecast(after: &Cluster, identity: Identity<'_>, now: &Situation<'_>) -> Vec<PoolForecast> {
+pub fn forecast(
+    after: &BootstrapCluster,
+    identity: RenderIdentity<'_>,
+    now: &PlanContext<'_>,
+) -> Vec<PoolForecast> {
     let mut pools = Vec::new();
     let mut rendered: BTreeMap<String, Result<Rendered, String>> = BTreeMap::new();
     let current = Current {
@@ -304,7 +311,7 @@ pub fn forecast(after: &Cluster, identity: Identity<'_>, now: &Situation<'_>) ->
         pools.push(pool);
         rendered.insert(name, result.map_err(|error| error.to_string()));
     }
-    let view = View::new(&pools, now.nodes);
+    let view = RolloutView::new(&pools, now.nodes);
     let foretold = waves(&view).into_iter();
     let mut rollouts: HashMap<String, PoolWaves> =
         foretold.map(|waves| (waves.pool.clone(), waves)).collect();
@@ -320,9 +327,9 @@ pub fn forecast(after: &Cluster, identity: Identity<'_>, now: &Situation<'_>) ->
 fn of_pool(
     pool: String,
     result: Result<Rendered, String>,
-    after: &Cluster,
+    after: &BootstrapCluster,
     rollout: Option<PoolWaves>,
-    now: &Situation<'_>,
+    now: &PlanContext<'_>,
 ) -> PoolForecast {
     let nothing = ParsedConfig::default();
     let old = now.current.get(&pool).unwrap_or(&nothing);
@@ -366,7 +373,7 @@ fn of_pool(
 }
 
 /// Returns the pods that would block the drain of a node in the rollout now.
-fn blocked(rollout: &PoolWaves, now: &Situation<'_>) -> Vec<Blocker> {
+fn blocked(rollout: &PoolWaves, now: &PlanContext<'_>) -> Vec<Blocker> {
     let budgets = Budgets::new(now.budgets);
     let nodes = rollout.under_way.iter().chain(rollout.waves.iter().flatten());
     nodes
@@ -375,7 +382,7 @@ fn blocked(rollout: &PoolWaves, now: &Situation<'_>) -> Vec<Blocker> {
                 let spec = pod.spec.as_ref();
                 spec.and_then(|spec| spec.node_name.as_deref()) == Some(node)
             });
-            let eviction = Eviction::of_pods(here, drain::Policy::default(), |_, _| true);
+            let eviction = Eviction::of_pods(here, drain::DrainPolicy::default(), |_, _| true);
             budgets.blockers(node, eviction.evict)
         })
         .collect()
@@ -430,10 +437,10 @@ mod tests {
         };
         let refusals = refused(&[low]);
         assert_eq!(refusals.len(), 1);
-        let told = refusals[0].problems[0].to_string();
+        let observed = refusals[0].problems[0].to_string();
         assert!(
-            told.contains("transition not allowed") && told.contains(medium),
-            "{told}"
+            observed.contains("transition not allowed") && observed.contains(medium),
+            "{observed}"
         );
         assert_eq!(refused(&[medium, low]), [], "step by step");
         assert_eq!(

@@ -16,9 +16,9 @@ pub mod plan;
 pub mod redaction;
 pub mod snapshot;
 pub mod switch;
+pub mod text;
 pub mod timeline;
 pub mod undo;
-pub mod words;
 
-pub use cluster::{ReadError, explained};
+pub use cluster::{ReadError, to_read_error};
 pub use snapshot::{NodeDetails, Snapshot};

@@ -13,16 +13,16 @@ use mco_api::vocabulary::conditions::machine_config_node as step;
 use mco_api::vocabulary::conditions::{pool as condition, status};
 use serde::Serialize;
 
-use mco_core::rollout::pool_status::Counts;
+use mco_core::rollout::pool_status::NodeCounts;
 use mco_core::rollout::target::reached_target;
-use mco_core::rollout::{HeldReason, NodeView, PoolView, View, plan_pool};
+use mco_core::rollout::{HeldReason, NodeView, PoolView, RolloutView, plan_pool};
 
 /// One pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolOverview {
     pub name: String,
-    pub state: PoolState,
+    pub state: PoolPhase,
     /// The rendered config that its nodes are updated to.
     pub target: String,
     pub total: usize,
@@ -43,7 +43,7 @@ pub struct PoolOverview {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum PoolState {
+pub enum PoolPhase {
     Updated,
     Updating,
     Paused,
@@ -52,7 +52,7 @@ pub enum PoolState {
     Waiting,
 }
 
-impl PoolState {
+impl PoolPhase {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Updated => "Updated",
@@ -69,7 +69,7 @@ impl PoolState {
 #[serde(rename_all = "camelCase")]
 pub struct NodeOverview {
     pub name: String,
-    pub standing: Standing,
+    pub standing: NodeStanding,
     /// The daemon's state: Done, Working, Degraded...; empty until the daemon has reported.
     pub state: String,
     pub current: String,
@@ -85,14 +85,14 @@ pub struct NodeOverview {
 /// The state of a node in its pool's rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Standing {
+pub enum NodeStanding {
     Updated,
     Updating,
     Waiting,
     Degraded,
 }
 
-impl Standing {
+impl NodeStanding {
     fn of(node: &NodeView<'_>, held: Option<&HeldReason>) -> Self {
         match held {
             _ if node.is_degraded() => Self::Degraded,
@@ -107,7 +107,7 @@ impl Standing {
 
 /// Returns the overviews of all pools, by name.
 pub fn overview<'a>(
-    view: &View<'_>,
+    view: &RolloutView<'_>,
     machine_config_nodes: impl IntoIterator<Item = &'a MachineConfigNode>,
     now: Timestamp,
 ) -> Vec<PoolOverview> {
@@ -122,13 +122,13 @@ pub fn overview<'a>(
 }
 
 fn of_pool(
-    view: &View<'_>,
+    view: &RolloutView<'_>,
     pool: &PoolView<'_>,
     progress: &HashMap<&str, &MachineConfigNode>,
     now: Timestamp,
 ) -> PoolOverview {
     let plan = plan_pool(view, pool);
-    let counts = Counts::of(pool, reached_target(pool.pool, &pool.layering).as_ref());
+    let counts = NodeCounts::of(pool, reached_target(pool.pool, &pool.layering).as_ref());
     let conditions = pool
         .pool
         .status
@@ -137,7 +137,7 @@ fn of_pool(
     let (state, condition) = state(pool, &counts, conditions);
     let since = condition.and_then(|condition| condition.last_transition_time.as_ref());
     let since = since.map(|time| time.0);
-    let degraded = condition.filter(|_| state == PoolState::Degraded);
+    let degraded = condition.filter(|_| state == PoolPhase::Degraded);
     let problem = plan
         .problem
         .clone()
@@ -157,7 +157,7 @@ fn of_pool(
             of_node(node, held, progress.get(node.name).copied())
         })
         .collect();
-    let expected = (state == PoolState::Updating)
+    let expected = (state == PoolPhase::Updating)
         .then(|| expected(&counts, since?, finished_since(pool, progress, since?), now))
         .flatten();
     PoolOverview {
@@ -177,9 +177,9 @@ fn of_pool(
 
 fn state<'c>(
     pool: &PoolView<'_>,
-    counts: &Counts,
+    counts: &NodeCounts,
     conditions: &'c [MachineConfigPoolCondition],
-) -> (PoolState, Option<&'c MachineConfigPoolCondition>) {
+) -> (PoolPhase, Option<&'c MachineConfigPoolCondition>) {
     let find = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
     let degraded = find(condition::DEGRADED).filter(|condition| condition.status == status::TRUE);
     if degraded.is_some() {
@@ -189,15 +189,15 @@ fn state<'c>(
             .into_iter()
             .filter_map(find)
             .find(|cause| cause.status == status::TRUE);
-        return (PoolState::Degraded, cause.or(degraded));
+        return (PoolPhase::Degraded, cause.or(degraded));
     }
     if pool.pool.target_name().is_empty() {
-        return (PoolState::Waiting, None);
+        return (PoolPhase::Waiting, None);
     }
     match counts.all_updated() {
-        true => (PoolState::Updated, find(condition::UPDATED)),
-        false if pool.is_paused() => (PoolState::Paused, find(condition::UPDATED)),
-        false => (PoolState::Updating, find(condition::UPDATING)),
+        true => (PoolPhase::Updated, find(condition::UPDATED)),
+        false if pool.is_paused() => (PoolPhase::Paused, find(condition::UPDATED)),
+        false => (PoolPhase::Updating, find(condition::UPDATING)),
     }
 }
 
@@ -217,7 +217,7 @@ fn of_node(
     let step = progress.and_then(current_step);
     let (doing, since) = match (reason, step) {
         (Some(HeldReason::InProgress), Some(step)) => {
-            (step_in_words(node.name, step), Some(step.last_transition_time.0))
+            (describe_step(node.name, step), Some(step.last_transition_time.0))
         }
         (Some(reason), step) => (
             reason.to_string(),
@@ -228,11 +228,11 @@ fn of_node(
     };
     NodeOverview {
         name: node.name.to_owned(),
-        standing: Standing::of(node, reason),
+        standing: NodeStanding::of(node, reason),
         state: node.state.to_owned(),
         current: node.current_config.to_owned(),
         desired: node.desired_config.to_owned(),
-        ready: node.kubelet_is_well(),
+        ready: node.is_kubelet_healthy(),
         cordoned: node.is_unschedulable(),
         doing,
         since,
@@ -240,7 +240,7 @@ fn of_node(
 }
 
 /// Describes a node's step as the continuation of a sentence whose subject is the node.
-fn step_in_words(node: &str, at: &Condition) -> String {
+fn describe_step(node: &str, at: &Condition) -> String {
     let is_done = at.status == status::TRUE;
     let words = match (at.type_.as_str(), is_done) {
         // The final condition of the previous update.
@@ -307,7 +307,7 @@ fn finished_since(
         .count()
 }
 
-fn expected(counts: &Counts, start: Timestamp, finished: usize, now: Timestamp) -> Option<Timestamp> {
+fn expected(counts: &NodeCounts, start: Timestamp, finished: usize, now: Timestamp) -> Option<Timestamp> {
     let remaining = i32::try_from(counts.total.saturating_sub(counts.updated)).ok()?;
     let finished = i32::try_from(finished).ok().filter(|finished| *finished > 0)?;
     let each: SignedDuration = now.duration_since(start).checked_div(finished)?;
@@ -385,9 +385,9 @@ mod tests {
             ),
         ];
         let now: Timestamp = "2026-01-01T00:02:00Z".parse().unwrap();
-        let overview = overview(&View::new(&pools, &nodes), &steps, now);
+        let overview = overview(&RolloutView::new(&pools, &nodes), &steps, now);
         let worker = &overview[0];
-        assert_eq!(worker.state, PoolState::Updating);
+        assert_eq!(worker.state, PoolPhase::Updating);
         assert_eq!((worker.updated, worker.total), (1, 3));
         let doing: Vec<_> = worker.nodes.iter().map(|node| node.doing.as_str()).collect();
         assert_eq!(
@@ -397,7 +397,11 @@ mod tests {
         let standing: Vec<_> = worker.nodes.iter().map(|node| node.standing).collect();
         assert_eq!(
             standing,
-            [Standing::Updated, Standing::Updating, Standing::Waiting]
+            [
+                NodeStanding::Updated,
+                NodeStanding::Updating,
+                NodeStanding::Waiting
+            ]
         );
         assert_eq!(
             worker.expected,
@@ -418,7 +422,7 @@ mod tests {
         for (type_, status, expected) in cases {
             let object = progress("a", type_, status, "Node a has rebooted", START);
             let step = current_step(&object).unwrap();
-            assert_eq!(step_in_words("a", step), expected);
+            assert_eq!(describe_step("a", step), expected);
         }
     }
 
@@ -429,8 +433,12 @@ mod tests {
             {"type": "RenderDegraded", "status": "True", "message": "MachineConfig \"50-x\": bad"},
         ]);
         let pools = [pool(&conditions)];
-        let overview = overview(&View::new(&pools, &[] as &[Node]), &[], Timestamp::UNIX_EPOCH);
-        assert_eq!(overview[0].state, PoolState::Degraded);
+        let overview = overview(
+            &RolloutView::new(&pools, &[] as &[Node]),
+            &[],
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!(overview[0].state, PoolPhase::Degraded);
         assert_eq!(
             overview[0].problem.as_deref(),
             Some("MachineConfig \"50-x\": bad")

@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use crate::forecast::{self, Edit, ObjectForecast, PoolForecast, Refusal, Situation};
+use crate::forecast::{self, AdmissionRefusal, Edit, ObjectForecast, PlanContext, PoolForecast};
 use kube::Client;
 use mco_core::config::manifest::{Manifest, ManifestError};
 use mco_core::config::parsed_config::ParsedConfig;
-use mco_core::config::render::Identity;
-use mco_core::pipeline::bootstrap::{self, BootstrapError, Settings};
+use mco_core::config::render::RenderIdentity;
+use mco_core::pipeline::bootstrap::{self, BootstrapError, BootstrapSettings};
 use serde::Serialize;
 
 use crate::cluster::{self, ReadError};
 
 /// The forecasts of all pools, and the edits that would be rejected.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct PlanReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<AdmissionRefusal>,
     /// The forecasts of the objects that configs are generated from.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ObjectForecast>,
@@ -26,14 +26,14 @@ pub struct Report {
     pub current: BTreeMap<String, ParsedConfig>,
 }
 
-impl Report {
+impl PlanReport {
     pub fn is_change(&self) -> bool {
         self.pools.iter().any(PoolForecast::is_change)
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum PlanError {
+pub enum ClusterPlanError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The object does not exist. Reported, because a typing mistake must not be shown as "no change".
@@ -41,7 +41,7 @@ pub enum PlanError {
     NothingToDelete(String),
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    #[error("{} cannot be used: {}", crate::words::count(.0.len(), "object"), all(.0))]
+    #[error("{} cannot be used: {}", crate::text::count(.0.len(), "object"), all(.0))]
     Unusable(Vec<BootstrapError>),
 }
 
@@ -51,9 +51,13 @@ fn all(errors: &[BootstrapError]) -> String {
 }
 
 /// Previews the effect of edits, with the client's permissions. Nothing is written.
-pub async fn foretell(client: &Client, edits: &[Edit], settings: &Settings<'_>) -> Result<Report, PlanError> {
+pub async fn plan(
+    client: &Client,
+    edits: &[Edit],
+    settings: &BootstrapSettings<'_>,
+) -> Result<PlanReport, ClusterPlanError> {
     let found = cluster::read(client).await?;
-    known(&found.objects, edits)?;
+    ensure_exists(&found.objects, edits)?;
     let (_, mut refused) = forecast::edited(&found.objects, edits);
     refused.extend(cluster::refused_by_server(client, edits, &refused).await);
     let is_accepted = |edit: &&Edit| match edit {
@@ -66,19 +70,19 @@ pub async fn foretell(client: &Client, edits: &[Edit], settings: &Settings<'_>) 
     let (after, _) = forecast::edited(&found.objects, &accepted);
     // A MachineConfiguration among the edits determines the disruption of the other edits.
     let rules = forecast::rules(&after, found.rules)?;
-    let after = bootstrap::changed(found.objects, after, settings).map_err(PlanError::Unusable)?;
-    let situation = Situation {
+    let after = bootstrap::changed(found.objects, after, settings).map_err(ClusterPlanError::Unusable)?;
+    let situation = PlanContext {
         current: found.current,
         nodes: &found.nodes,
         pods: &found.pods,
         budgets: &found.budgets,
         rules,
     };
-    let identity = Identity {
+    let identity = RenderIdentity {
         controller_version: settings.controller_version,
         release_version: "",
     };
-    Ok(Report {
+    Ok(PlanReport {
         refused,
         objects: forecast::objects(&after),
         pools: forecast::forecast(&after, identity, &situation),
@@ -87,12 +91,12 @@ pub async fn foretell(client: &Client, edits: &[Edit], settings: &Settings<'_>) 
 }
 
 /// Rejects the deletion of an object that does not exist.
-pub fn known(objects: &[Manifest], edits: &[Edit]) -> Result<(), PlanError> {
+pub fn ensure_exists(objects: &[Manifest], edits: &[Edit]) -> Result<(), ClusterPlanError> {
     for edit in edits {
         if let Edit::Delete(name) = edit
             && !objects.iter().any(|object| object.name == *name)
         {
-            return Err(PlanError::NothingToDelete(name.clone()));
+            return Err(ClusterPlanError::NothingToDelete(name.clone()));
         }
     }
     Ok(())

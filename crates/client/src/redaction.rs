@@ -86,7 +86,7 @@ pub fn object(object: &mut Value) {
         }
         _ => {}
     }
-    by_looks(object, None);
+    by_pattern(object, None);
 }
 
 /// Removes everything with the pattern of a secret from a text, such as a log.
@@ -147,17 +147,17 @@ fn ignition(value: &mut Value) {
 }
 
 /// Traverses an object and removes values that are secrets by the name of their field or by their pattern.
-fn by_looks(value: &mut Value, field: Option<&str>) {
+fn by_pattern(value: &mut Value, field: Option<&str>) {
     match value {
         Value::Object(fields) => {
             by_name_and_value(fields);
             for (name, value) in fields.iter_mut() {
-                by_looks(value, Some(name));
+                by_pattern(value, Some(name));
             }
         }
         Value::Array(items) => {
             for item in items {
-                by_looks(item, field);
+                by_pattern(item, field);
             }
         }
         Value::String(found) => {

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use mco_api::vocabulary::annotations::{self, DRIFT_POLICY};
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_core::rollout::node_progress::{StageReport, stages};
-use mco_core::rollout::{NodeView, View};
+use mco_core::rollout::{NodeView, RolloutView};
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Snapshot {
@@ -49,7 +49,7 @@ impl Snapshot {
     ) -> Self {
         let pool_objects: Vec<&MachineConfigPool> = pools.iter().map(AsRef::as_ref).collect();
         let progress: Vec<&MachineConfigNode> = progress.iter().map(AsRef::as_ref).collect();
-        let view = View::new(pool_objects.iter().copied(), nodes.iter().map(AsRef::as_ref));
+        let view = RolloutView::new(pool_objects.iter().copied(), nodes.iter().map(AsRef::as_ref));
         let overviews = overview(&view, progress.iter().copied(), now);
         let timelines: HashMap<&str, Vec<StageReport>> = progress
             .iter()

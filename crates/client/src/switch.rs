@@ -106,7 +106,7 @@ pub fn release(metadata: &ObjectMeta) -> Option<Value> {
 
 /// Returns the merge patch that removes our drain controller's annotations from a node; `None` if it has none. The
 /// drain itself continues: other implementations need no record.
-pub fn forget_drain(node: &Node) -> Option<Value> {
+pub fn clear_drain(node: &Node) -> Option<Value> {
     cordon::DrainRecord::of_node(node)?;
     Some(json!({"metadata": {"annotations": {annotation::DRAIN_RECORD: null}}}))
 }

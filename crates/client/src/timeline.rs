@@ -16,7 +16,7 @@ use serde::Serialize;
 /// The steps of a node's update, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Step {
+pub enum UpdateStep {
     /// The pool's controller has set the node's target.
     Asked,
     Prepared,
@@ -35,7 +35,7 @@ pub enum Step {
     Trouble,
 }
 
-impl Step {
+impl UpdateStep {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Asked => "asked",
@@ -60,7 +60,7 @@ impl Step {
 #[serde(rename_all = "camelCase")]
 pub struct Moment {
     pub at: Timestamp,
-    pub step: Step,
+    pub step: UpdateStep,
     pub message: String,
     /// Seconds until the next entry; until now if it is the last and the update is in progress.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,12 +94,12 @@ pub fn timeline<'a>(
     let mut moments = once_each(latest_update(moments));
     let times: Vec<Timestamp> = moments.iter().skip(1).map(|moment| moment.at).collect();
     for (moment, next) in moments.iter_mut().zip(times.into_iter().map(Some).chain([None])) {
-        let goes_on = !matches!(moment.step, Step::Done | Step::Trouble);
+        let goes_on = !matches!(moment.step, UpdateStep::Done | UpdateStep::Trouble);
         let until = next.or_else(|| goes_on.then_some(now));
         moment.seconds = until.map(|until| seconds_between(moment.at, until));
     }
-    let end = moments.iter().find(|moment| moment.step == Step::Done);
-    let begin = moments.first().filter(|moment| moment.step != Step::Done);
+    let end = moments.iter().find(|moment| moment.step == UpdateStep::Done);
+    let begin = moments.first().filter(|moment| moment.step != UpdateStep::Done);
     let seconds = begin
         .zip(end)
         .map(|(begin, end)| seconds_between(begin.at, end.at));
@@ -112,23 +112,24 @@ fn seconds_between(start: Timestamp, end: Timestamp) -> i64 {
 
 /// Returns the entries from the latest request on; without a request, those after the previous update.
 fn latest_update(mut moments: Vec<Moment>) -> Vec<Moment> {
-    let is = |step: Step| move |moment: &Moment| moment.step == step;
-    let first = if let Some(last) = moments.iter().rposition(is(Step::Asked)) {
+    let is = |step: UpdateStep| move |moment: &Moment| moment.step == step;
+    let first = if let Some(last) = moments.iter().rposition(is(UpdateStep::Asked)) {
         // The controller's event precedes the node's own report of the same request.
-        let is_the_same = |earlier: &Moment| earlier.step == Step::Asked && is_told_by_controller(earlier);
+        let is_the_same =
+            |earlier: &Moment| earlier.step == UpdateStep::Asked && is_reported_by_controller(earlier);
         let before = last.checked_sub(1).and_then(|before| moments.get(before));
         let told_twice =
-            before.is_some_and(is_the_same) && !moments.get(last).is_some_and(is_told_by_controller);
+            before.is_some_and(is_the_same) && !moments.get(last).is_some_and(is_reported_by_controller);
         if told_twice { last - 1 } else { last }
     } else {
         let ends = moments.iter().enumerate().rev();
-        let mut ends = ends.filter(|(_, moment)| is(Step::Done)(moment));
+        let mut ends = ends.filter(|(_, moment)| is(UpdateStep::Done)(moment));
         ends.nth(1).map_or(0, |(index, _)| index + 1)
     };
     moments.split_off(first)
 }
 
-fn is_told_by_controller(request: &Moment) -> bool {
+fn is_reported_by_controller(request: &Moment) -> bool {
     TargetedNode::parse(&request.message).is_some()
 }
 
@@ -138,11 +139,11 @@ fn once_each(moments: Vec<Moment>) -> Vec<Moment> {
     let mut once: Vec<Moment> = Vec::new();
     for moment in moments {
         let known = once.iter().any(|earlier| match moment.step {
-            Step::Trouble => {
-                earlier.step == Step::Trouble && tells_the_same(&earlier.message, &moment.message)
+            UpdateStep::Trouble => {
+                earlier.step == UpdateStep::Trouble && is_same_report(&earlier.message, &moment.message)
             }
             // Several services may be restarted.
-            Step::Actions => earlier.message == moment.message,
+            UpdateStep::Actions => earlier.message == moment.message,
             step => earlier.step == step,
         });
         if !known {
@@ -153,25 +154,27 @@ fn once_each(moments: Vec<Moment>) -> Vec<Moment> {
 }
 
 /// Whether one message contains the other.
-fn tells_the_same(one: &str, other: &str) -> bool {
+fn is_same_report(one: &str, other: &str) -> bool {
     one.contains(other) || other.contains(one)
 }
 
 fn from_condition(condition: &Condition) -> Option<Moment> {
     let step = match (condition.type_.as_str(), condition.status.as_str()) {
-        (type_::UPDATED, status::TRUE) => Step::Done,
-        (type_::UPDATED, status::FALSE) => Step::Asked,
-        (type_::UPDATE_PREPARED, status::TRUE) => Step::Prepared,
-        (type_::UPDATE_PREPARED, status::UNKNOWN) | (type_::NODE_DEGRADED, status::TRUE) => Step::Trouble,
-        (type_::CORDONED, status::TRUE) => Step::Cordoned,
-        (type_::DRAINED, status::UNKNOWN) => Step::Draining,
-        (type_::DRAINED, status::TRUE) => Step::Drained,
-        (type_::APPLIED_FILES_AND_OS, status::UNKNOWN) => Step::Applying,
-        (type_::APPLIED_FILES_AND_OS, status::TRUE) => Step::Applied,
-        (type_::UPDATE_POST_ACTION_COMPLETE, status::TRUE) => Step::Actions,
-        (type_::REBOOTED_NODE, status::UNKNOWN) => Step::Rebooting,
-        (type_::REBOOTED_NODE, status::TRUE) => Step::Rebooted,
-        (type_::UNCORDONED, status::TRUE) => Step::Uncordoned,
+        (type_::UPDATED, status::TRUE) => UpdateStep::Done,
+        (type_::UPDATED, status::FALSE) => UpdateStep::Asked,
+        (type_::UPDATE_PREPARED, status::TRUE) => UpdateStep::Prepared,
+        (type_::UPDATE_PREPARED, status::UNKNOWN) | (type_::NODE_DEGRADED, status::TRUE) => {
+            UpdateStep::Trouble
+        }
+        (type_::CORDONED, status::TRUE) => UpdateStep::Cordoned,
+        (type_::DRAINED, status::UNKNOWN) => UpdateStep::Draining,
+        (type_::DRAINED, status::TRUE) => UpdateStep::Drained,
+        (type_::APPLIED_FILES_AND_OS, status::UNKNOWN) => UpdateStep::Applying,
+        (type_::APPLIED_FILES_AND_OS, status::TRUE) => UpdateStep::Applied,
+        (type_::UPDATE_POST_ACTION_COMPLETE, status::TRUE) => UpdateStep::Actions,
+        (type_::REBOOTED_NODE, status::UNKNOWN) => UpdateStep::Rebooting,
+        (type_::REBOOTED_NODE, status::TRUE) => UpdateStep::Rebooted,
+        (type_::UNCORDONED, status::TRUE) => UpdateStep::Uncordoned,
         _ => return None,
     };
     Some(Moment {
@@ -190,7 +193,7 @@ fn from_event(node: &str, event: &Event) -> Option<Moment> {
     let step = if is_about("Node") && about.name.as_deref() == Some(node) {
         step_of(reason, event.type_.as_deref().unwrap_or_default())?
     } else if is_about("MachineConfigPool") && is_request(node, reason, message) {
-        Step::Asked
+        UpdateStep::Asked
     } else {
         return None;
     };
@@ -202,16 +205,16 @@ fn from_event(node: &str, event: &Event) -> Option<Moment> {
     })
 }
 
-fn step_of(reason: &str, type_: &str) -> Option<Step> {
+fn step_of(reason: &str, type_: &str) -> Option<UpdateStep> {
     Some(match reason {
-        daemon::CORDON => Step::Cordoned,
-        daemon::DRAIN => Step::Draining,
-        daemon::OS_UPDATE_STARTED => Step::Applying,
-        daemon::OS_UPDATE_STAGED | daemon::OS_UPGRADE_APPLIED => Step::Applied,
-        daemon::SKIP_REBOOT | daemon::SERVICE_RELOAD | daemon::SERVICE_RESTART => Step::Actions,
-        daemon::REBOOT => Step::Rebooting,
-        daemon::UNCORDON => Step::Uncordoned,
-        daemon::NODE_DONE => Step::Done,
+        daemon::CORDON => UpdateStep::Cordoned,
+        daemon::DRAIN => UpdateStep::Draining,
+        daemon::OS_UPDATE_STARTED => UpdateStep::Applying,
+        daemon::OS_UPDATE_STAGED | daemon::OS_UPGRADE_APPLIED => UpdateStep::Applied,
+        daemon::SKIP_REBOOT | daemon::SERVICE_RELOAD | daemon::SERVICE_RESTART => UpdateStep::Actions,
+        daemon::REBOOT => UpdateStep::Rebooting,
+        daemon::UNCORDON => UpdateStep::Uncordoned,
+        daemon::NODE_DONE => UpdateStep::Done,
         daemon::CONFIG_DRIFT_DETECTED
         | daemon::PREFLIGHT_CONFIG_DRIFT_CHECK_FAILED
         | daemon::ON_DISK_STATE_VALIDATION_FAILED
@@ -227,7 +230,7 @@ fn step_of(reason: &str, type_: &str) -> Option<Step> {
         | drain::DRAIN_THRESHOLD_EXCEEDED
             if type_ != "Normal" =>
         {
-            Step::Trouble
+            UpdateStep::Trouble
         }
         _ => return None,
     })
@@ -290,7 +293,7 @@ mod tests {
         .unwrap()
     }
 
-    fn shown(timeline: &Timeline) -> Vec<(Step, Option<i64>)> {
+    fn shown(timeline: &Timeline) -> Vec<(UpdateStep, Option<i64>)> {
         timeline
             .moments
             .iter()
@@ -312,10 +315,10 @@ mod tests {
         assert_eq!(
             shown(&timeline),
             [
-                (Step::Asked, Some(1)),
-                (Step::Prepared, Some(1)),
-                (Step::Cordoned, Some(1)),
-                (Step::Draining, Some(30)),
+                (UpdateStep::Asked, Some(1)),
+                (UpdateStep::Prepared, Some(1)),
+                (UpdateStep::Cordoned, Some(1)),
+                (UpdateStep::Draining, Some(30)),
             ]
         );
         assert_eq!(timeline.seconds, None);
@@ -359,11 +362,11 @@ mod tests {
         assert_eq!(
             shown(&timeline),
             [
-                (Step::Asked, Some(1)),
-                (Step::Cordoned, Some(0)),
-                (Step::Draining, Some(30)),
-                (Step::Rebooting, Some(59)),
-                (Step::Done, None),
+                (UpdateStep::Asked, Some(1)),
+                (UpdateStep::Cordoned, Some(0)),
+                (UpdateStep::Draining, Some(30)),
+                (UpdateStep::Rebooting, Some(59)),
+                (UpdateStep::Done, None),
             ]
         );
         assert_eq!(timeline.seconds, Some(90));
@@ -388,9 +391,9 @@ mod tests {
         assert_eq!(
             shown(&timeline),
             [
-                (Step::Asked, Some(0)),
-                (Step::Cordoned, Some(0)),
-                (Step::Done, None)
+                (UpdateStep::Asked, Some(0)),
+                (UpdateStep::Cordoned, Some(0)),
+                (UpdateStep::Done, None)
             ]
         );
     }
@@ -410,7 +413,10 @@ mod tests {
             ),
         ];
         let timeline = timeline("w", None, &events, at(30));
-        assert_eq!(shown(&timeline), [(Step::Done, Some(8)), (Step::Trouble, None)]);
+        assert_eq!(
+            shown(&timeline),
+            [(UpdateStep::Done, Some(8)), (UpdateStep::Trouble, None)]
+        );
     }
 
     #[test]

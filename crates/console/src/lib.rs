@@ -10,5 +10,5 @@ mod hub;
 mod run;
 pub mod views;
 
-pub use access::Door;
-pub use run::{ConsoleError, Options, run};
+pub use access::ConsoleAccess;
+pub use run::{ConsoleError, ConsoleOptions, run};

@@ -6,12 +6,12 @@ use mco_core::generators::templates::TemplateTree;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::Door;
-use crate::http::{App, listen};
+use crate::access::ConsoleAccess;
+use crate::http::{ConsoleApp, listen};
 
 /// Options of the embedding program.
 #[derive(Debug)]
-pub struct Options {
+pub struct ConsoleOptions {
     /// The program's version, shown on pages and recorded in what plans render.
     pub version: String,
     /// Base templates of this cluster, for plans with generated configs; `None` for the built-in ones.
@@ -20,7 +20,7 @@ pub struct Options {
     pub tls: Option<Arc<rustls::ServerConfig>>,
 }
 
-impl Options {
+impl ConsoleOptions {
     pub fn new(version: &str) -> Self {
         Self {
             version: version.to_owned(),
@@ -32,8 +32,8 @@ impl Options {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConsoleError {
-    #[error("no randomness: {0}")]
-    Random(#[from] getrandom::Error),
+    #[error(transparent)]
+    Random(#[from] mco_http::tokens::RandomError),
     #[error("cannot listen: {0}")]
     Listen(#[from] std::io::Error),
 }
@@ -41,14 +41,14 @@ pub enum ConsoleError {
 /// Serves the console on a socket until `stop`.
 pub async fn run(
     listener: TcpListener,
-    door: Door,
-    options: Options,
+    access: ConsoleAccess,
+    options: ConsoleOptions,
     stop: CancellationToken,
 ) -> Result<(), ConsoleError> {
     let port = listener.local_addr()?.port();
-    door.new_code()?;
+    access.new_code()?;
     let tls = options.tls.clone();
-    let app = Arc::new(App::new(door, options, port));
+    let app = Arc::new(ConsoleApp::new(access, options, port));
     listen::serve(listener, tls, app, stop).await;
     Ok(())
 }

@@ -17,8 +17,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_apiserver::{Identity, Server};
-use mco_console::{Door, Options};
+use mco_apiserver::{ApiServer, Identity};
+use mco_console::{ConsoleAccess, ConsoleOptions};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -29,7 +29,7 @@ use tower::ServiceExt as _;
 const DEADLINE: Duration = Duration::from_secs(30);
 
 struct World {
-    server: Arc<Server>,
+    server: Arc<ApiServer>,
     port: u16,
     codes: Arc<Mutex<Vec<String>>>,
     stop: CancellationToken,
@@ -63,7 +63,7 @@ impl Drop for World {
 impl World {
     async fn new() -> Self {
         let data = tempfile::tempdir().unwrap();
-        let server = Server::open(data.path(), mco_apiserver::Options::default())
+        let server = ApiServer::open(data.path(), mco_apiserver::ApiServerOptions::default())
             .await
             .unwrap();
         let server = Arc::new(server);
@@ -90,8 +90,8 @@ impl World {
         .await;
 
         let codes: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (told, tokens) = (Arc::clone(&codes), Arc::clone(&server));
-        let door = Door::new(move |token| {
+        let (reported, tokens) = (Arc::clone(&codes), Arc::clone(&server));
+        let access = ConsoleAccess::new(move |token| {
             let bearer = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
             let service = tokens.anonymous_service().map_request(
                 move |mut request: http::Request<kube::client::Body>| {
@@ -101,14 +101,14 @@ impl World {
             );
             Ok(Client::new(service, "default"))
         })
-        .with_owner(admin, move |code| told.lock().push(code.to_owned()));
+        .with_owner(admin, move |code| reported.lock().push(code.to_owned()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let stop = CancellationToken::new();
         tokio::spawn(mco_console::run(
             listener,
-            door,
-            Options::new("0.0.0"),
+            access,
+            ConsoleOptions::new("0.0.0"),
             stop.clone(),
         ));
         let world = Self {

@@ -7,27 +7,27 @@ use fixtures::{HOSTILE, at, frame, harmless, hostile_snapshot, large_snapshot, m
 use mco_client::Snapshot;
 use mco_client::comparison::compare;
 use mco_client::explain::explain;
-use mco_client::forecast::{self, Edit, Situation};
-use mco_client::plan::Report;
-use mco_console::views::config::{InPool, Kind, Subject, config};
-use mco_console::views::configs::{Listed, configs};
+use mco_client::forecast::{self, Edit, PlanContext};
+use mco_client::plan::PlanReport;
+use mco_console::views::config::{ConfigKind, ConfigSubject, InPool, config};
+use mco_console::views::configs::{ListedConfig, configs};
 use mco_console::views::node::{Between, node};
 use mco_console::views::overview::overview;
-use mco_console::views::plan::{Asked, plan};
-use mco_console::views::pool::{Choice, pool};
-use mco_console::views::search::{Explained, Question, search};
-use mco_console::views::{Message, Show, Text, html};
-use mco_core::config::manifest::{Manifest, Origin};
+use mco_console::views::plan::{PlanQuestion, plan};
+use mco_console::views::pool::{NodeFilter, pool};
+use mco_console::views::search::{Explained, SearchQuery, search};
+use mco_console::views::{Notice, Show, Text, html};
+use mco_core::config::manifest::{Manifest, ManifestOrigin};
 use mco_core::config::parsed_config::ParsedConfig;
-use mco_core::config::render::Identity;
-use mco_core::config::rules::Rules;
+use mco_core::config::render::RenderIdentity;
+use mco_core::config::rules::AdministratorRules;
 use mco_core::pipeline::bootstrap;
 use serde_json::{Value, json};
 
 const LARGEST_PAGE: usize = 200 << 10;
 
 fn pool_page(snapshot: &Snapshot, name: &str, show: &str, page: &str) -> String {
-    html(&pool(frame(), snapshot, name, Choice::parse(show, page), at(300)).unwrap())
+    html(&pool(frame(), snapshot, name, NodeFilter::parse(show, page), at(300)).unwrap())
 }
 
 fn node_page(snapshot: &Snapshot, name: &str, between: &Between<'_>) -> String {
@@ -56,27 +56,27 @@ fn hostile_names_and_texts_are_harmless_on_every_page() {
     let node_name = snapshot.pools[0].nodes[0].name.clone();
     let old = ParsedConfig::applicable(machine_config(HOSTILE, "/etc/hostile", "before\n")).unwrap();
     let new = ParsedConfig::applicable(machine_config(HOSTILE, "/etc/hostile", HOSTILE)).unwrap();
-    let comparison = compare(&old, &new, &Rules::default());
-    let message = Message {
+    let comparison = compare(&old, &new, &AdministratorRules::default());
+    let message = Notice {
         frame: frame(),
         headline: HOSTILE.into(),
         text: HOSTILE.into(),
     };
-    let question = Question {
+    let question = SearchQuery {
         query: HOSTILE,
         node: HOSTILE,
     };
-    let listed = Listed {
+    let listed = ListedConfig {
         name: HOSTILE.to_owned(),
         generated: false,
         pools: vec![HOSTILE.to_owned()],
     };
-    let subject = Subject {
+    let subject = ConfigSubject {
         entry: &new,
-        kind: Kind::Written(&[]),
+        kind: ConfigKind::Written(&[]),
         created: None,
     };
-    let asked = Asked {
+    let asked = PlanQuestion {
         yaml: HOSTILE.to_owned(),
         delete: HOSTILE.to_owned(),
         contents: true,
@@ -136,9 +136,9 @@ fn a_pool_of_a_thousand_nodes_fits_on_small_pages_that_show_every_node_once() {
 fn a_large_file_is_a_number_and_a_hash_and_not_a_page() {
     let big = "x\n".repeat(512 << 10);
     let new = ParsedConfig::applicable(machine_config("50-big", "/etc/big", &big)).unwrap();
-    let subject = Subject {
+    let subject = ConfigSubject {
         entry: &new,
-        kind: Kind::Written(&[]),
+        kind: ConfigKind::Written(&[]),
         created: None,
     };
     let page = html(&config(frame(), &subject, Show::Contents, at(300)));
@@ -187,9 +187,9 @@ fn contents_are_shown_to_who_asks_unless_they_are_secret() {
         ),
     ];
     for (name, entry, show, visible) in cases {
-        let subject = Subject {
+        let subject = ConfigSubject {
             entry: &entry,
-            kind: Kind::Written(&[]),
+            kind: ConfigKind::Written(&[]),
             created: None,
         };
         let page = html(&config(frame(), &subject, show, at(300)));
@@ -199,7 +199,7 @@ fn contents_are_shown_to_who_asks_unless_they_are_secret() {
 
 fn manifest(value: Value) -> Manifest {
     Manifest {
-        origin: Origin {
+        origin: ManifestOrigin {
             file: "test".to_owned(),
             line: 1,
         },
@@ -228,7 +228,7 @@ fn objects() -> Vec<Manifest> {
 fn who_sets_a_path_is_found_with_whom_it_overrides() {
     let cluster = bootstrap::adopt(objects()).unwrap();
     let rendered = cluster
-        .render(Identity::default())
+        .render(RenderIdentity::default())
         .remove(0)
         .result
         .unwrap()
@@ -238,7 +238,7 @@ fn who_sets_a_path_is_found_with_whom_it_overrides() {
         rendered: rendered.name().to_owned(),
         parts: explain(&rendered),
     }];
-    let question = Question {
+    let question = SearchQuery {
         query: "/etc/chrony.conf",
         node: "",
     };
@@ -258,9 +258,9 @@ fn who_sets_a_path_is_found_with_whom_it_overrides() {
         place: (1, 2),
         parts: explain(&rendered),
     }];
-    let subject = Subject {
+    let subject = ConfigSubject {
         entry: &entry,
-        kind: Kind::Written(&in_pools),
+        kind: ConfigKind::Written(&in_pools),
         created: None,
     };
     let page = html(&config(frame(), &subject, Show::Summaries, at(300)));
@@ -274,21 +274,25 @@ fn a_plan_shows_names_changes_cost_and_waves() {
     let (after, refused) = forecast::edited(&before, &[Edit::Apply(manifest(edit))]);
     let current = bootstrap::adopt(before)
         .unwrap()
-        .render(Identity::default())
+        .render(RenderIdentity::default())
         .remove(0);
     let nodes = [fixtures::node("worker-1", "", "", "Done")];
-    let situation = Situation {
+    let situation = PlanContext {
         current: [("worker".to_owned(), current.result.unwrap().rendered.config)].into(),
         nodes: &nodes,
-        ..Situation::default()
+        ..PlanContext::default()
     };
-    let report = Report {
+    let report = PlanReport {
         refused,
         objects: Vec::new(),
-        pools: forecast::forecast(&bootstrap::adopt(after).unwrap(), Identity::default(), &situation),
+        pools: forecast::forecast(
+            &bootstrap::adopt(after).unwrap(),
+            RenderIdentity::default(),
+            &situation,
+        ),
         current: situation.current.clone(),
     };
-    let page = html(&plan(frame(), Asked::default(), Some(Ok(&report))));
+    let page = html(&plan(frame(), PlanQuestion::default(), Some(Ok(&report))));
     for expected in [
         "This is what would happen",
         &report.pools[0].comparison.new.clone().unwrap(),

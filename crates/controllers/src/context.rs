@@ -13,7 +13,7 @@ use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::{ControllerConfig, MachineConfig};
 use mco_core::config::{pools, rendered_configs};
 use mco_core::generators::generated::Generator;
-use mco_core::pipeline::Base;
+use mco_core::pipeline::BaseConfigs;
 use mco_runtime::object_name;
 use parking_lot::RwLock;
 use tokio::time::Instant;
@@ -45,7 +45,7 @@ pub(crate) struct Context {
     /// Held by the rollout of a pool of etcd voters from its plan until its writes are done.
     pub voters: tokio::sync::Mutex<()>,
     /// The base configs of all roles.
-    pub base: RwLock<Option<Arc<Base>>>,
+    pub base: RwLock<Option<Arc<BaseConfigs>>>,
     /// Why the base configs could not be rendered the last time.
     pub base_problem: RwLock<Option<String>>,
     /// A deleted Scheduler means the defaults, unlike a Scheduler that never existed.
@@ -93,7 +93,7 @@ impl Context {
     }
 
     /// Returns the base configs of all roles; `None` until they were rendered.
-    pub fn base(&self) -> Option<Arc<Base>> {
+    pub fn base(&self) -> Option<Arc<BaseConfigs>> {
         self.base.read().clone()
     }
 

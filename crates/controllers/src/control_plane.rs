@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mco_api::vocabulary::names;
-use mco_core::rollout::control_plane::{Workloads, role_change};
+use mco_core::rollout::control_plane::{ControlPlaneWorkloads, role_change};
 use mco_runtime::{FieldManager, Requeue};
 use serde_json::json;
 use tracing::info;
@@ -20,10 +20,10 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
         return Ok(Requeue::OnChange);
     };
     let workloads = match ctx.stores.schedulers.get(names::SINGLETON) {
-        Some(scheduler) if scheduler.spec.masters_schedulable => Workloads::Welcome,
-        Some(_) => Workloads::KeptAway,
-        None if ctx.scheduler_was_deleted.load(Ordering::Relaxed) => Workloads::KeptAway,
-        None => Workloads::Unspecified,
+        Some(scheduler) if scheduler.spec.masters_schedulable => ControlPlaneWorkloads::Welcome,
+        Some(_) => ControlPlaneWorkloads::KeptAway,
+        None if ctx.scheduler_was_deleted.load(Ordering::Relaxed) => ControlPlaneWorkloads::KeptAway,
+        None => ControlPlaneWorkloads::Unspecified,
     };
     let Some(change) = role_change(&node, workloads) else {
         return Ok(Requeue::OnChange);

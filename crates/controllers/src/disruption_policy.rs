@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mco_api::machine_configuration::{
     MACHINE_CONFIGURATION_NAME, NodeDisruptionPolicies, NodeDisruptionPolicyStatus,
 };
-use mco_core::config::rules::Rules;
+use mco_core::config::rules::AdministratorRules;
 use mco_runtime::{FieldManager, Requeue, patch};
 use serde_json::json;
 use tracing::info;
@@ -22,7 +22,7 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, (): ()) -> Result<Requeue, Erro
     let Some(settings) = ctx.stores.machine_configurations.get(name) else {
         return Ok(Requeue::OnChange);
     };
-    let policy = Rules::written(&settings).policy;
+    let policy = AdministratorRules::written(&settings).policy;
     let before = settings.status.clone().unwrap_or_default();
     let mut after = before.clone();
     after.observed_generation = settings.metadata.generation.unwrap_or_default();
@@ -62,13 +62,13 @@ fn is_same_policy(published: &NodeDisruptionPolicies, wanted: &NodeDisruptionPol
 
 #[cfg(test)]
 mod tests {
-    use mco_core::config::disruption::Policy;
+    use mco_core::config::disruption::DisruptionPolicy;
 
     use super::*;
 
     #[test]
     fn rules_in_another_order_were_written_again() {
-        let wanted = Policy::default().to_cluster_policies();
+        let wanted = DisruptionPolicy::default().to_cluster_policies();
         let mut published = wanted.clone();
         published.files.reverse();
         assert!(wanted.files.len() > 1 && published.files != wanted.files);

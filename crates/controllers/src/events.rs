@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::Resource;
 use mco_api::vocabulary::names;
-use mco_core::rollout::{Event, EventKind};
+use mco_core::rollout::{PlannedEvent, PlannedEventKind};
 use mco_runtime::{EventQueue, EventRecorder, EventType, EventWriter, Repeats};
 
 /// A drain that is blocked for hours reports the same event at this interval.
@@ -48,10 +48,10 @@ pub(crate) fn channel() -> (ControllerEvents, EventWriter) {
 }
 
 impl ControllerEvents {
-    pub fn record<K: Resource<DynamicType = ()>>(&self, reporter: Reporter, object: &K, event: Event) {
+    pub fn record<K: Resource<DynamicType = ()>>(&self, reporter: Reporter, object: &K, event: PlannedEvent) {
         let type_ = match event.kind {
-            EventKind::Normal => EventType::Normal,
-            EventKind::Warning => EventType::Warning,
+            PlannedEventKind::Normal => EventType::Normal,
+            PlannedEventKind::Warning => EventType::Warning,
         };
         let regarding = object.object_ref(&());
         self.0.record(

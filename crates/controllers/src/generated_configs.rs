@@ -9,7 +9,7 @@ use kube::api::DeleteParams;
 use mco_api::MachineConfig;
 use mco_core::config::parsed_config::SourceConfig;
 use mco_core::generators::generated::{self, Generator};
-use mco_core::pipeline::{Base, GeneratedConfig};
+use mco_core::pipeline::{BaseConfigs, GeneratedConfig};
 use mco_runtime::patch::unless_gone;
 use mco_runtime::{FieldManager, Requeue, is_already_exists, object_name};
 use parking_lot::RwLock;
@@ -37,11 +37,11 @@ pub(crate) struct GeneratedConfigStore {
 #[derive(Debug)]
 struct GeneratorOutput {
     configs: GeneratedConfigs,
-    base: Arc<Base>,
+    base: Arc<BaseConfigs>,
 }
 
 impl GeneratorOutput {
-    fn is_from(&self, base: &Arc<Base>) -> bool {
+    fn is_from(&self, base: &Arc<BaseConfigs>) -> bool {
         Arc::ptr_eq(&self.base, base)
     }
 }
@@ -78,7 +78,7 @@ enum Enforcement {
 impl GeneratedConfigStore {
     /// Returns all generated configs, once every generator has published for this base. Before that a render would lack
     /// configs or mix new and old ones, and start a rollout that the next render has to undo.
-    pub fn complete(&self, base: &Arc<Base>) -> Option<GeneratedConfigs> {
+    pub fn complete(&self, base: &Arc<BaseConfigs>) -> Option<GeneratedConfigs> {
         let outputs = self.outputs.read();
         is_complete(&outputs, base).then(|| all(&outputs))
     }
@@ -122,7 +122,12 @@ impl GeneratedConfigStore {
     }
 
     /// Replaces the output of a generator.
-    fn publish(&self, generator: Generator, configs: GeneratedConfigs, base: &Arc<Base>) -> PublishChanges {
+    fn publish(
+        &self,
+        generator: Generator,
+        configs: GeneratedConfigs,
+        base: &Arc<BaseConfigs>,
+    ) -> PublishChanges {
         let mut outputs = self.outputs.write();
         let was_complete = is_complete(&outputs, base);
         let before = outputs.get(&generator).map(|output| &output.configs);
@@ -158,7 +163,7 @@ impl GeneratedConfigStore {
     }
 }
 
-fn is_complete(outputs: &BTreeMap<Generator, GeneratorOutput>, base: &Arc<Base>) -> bool {
+fn is_complete(outputs: &BTreeMap<Generator, GeneratorOutput>, base: &Arc<BaseConfigs>) -> bool {
     let mut generators = Generator::ALL.iter();
     generators.all(|generator| outputs.get(generator).is_some_and(|output| output.is_from(base)))
 }
@@ -204,7 +209,7 @@ pub(crate) async fn publish(
     ctx: &Context,
     generator: Generator,
     configs: GeneratedConfigs,
-    base: &Arc<Base>,
+    base: &Arc<BaseConfigs>,
 ) -> PublishResult {
     let mut result = PublishResult::default();
     ctx.generated.begin_publish(&configs);
@@ -323,8 +328,8 @@ async fn delete(ctx: &Context, name: &str) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    fn base() -> Arc<Base> {
-        Arc::new(Base::default())
+    fn base() -> Arc<BaseConfigs> {
+        Arc::new(BaseConfigs::default())
     }
 
     fn configs_named(names: &[&str]) -> GeneratedConfigs {
@@ -397,7 +402,7 @@ mod tests {
         let configs = GeneratedConfigStore::default();
         let (first, second) = (base(), base());
         let [last, others @ ..] = Generator::ALL;
-        let publish = |generator: Generator, from: &Arc<Base>| {
+        let publish = |generator: Generator, from: &Arc<BaseConfigs>| {
             let name = format!("{generator:?}");
             configs
                 .publish(generator, configs_named(&[&name]), from)

@@ -372,7 +372,7 @@ mod tests {
         metrics.rendered("worker", false, moment);
         metrics.acted("template", "ok", "", Timestamp::UNIX_EPOCH);
         metrics.drain("n1", true, 2);
-        let served = mco_testkit::metrics::told(&metrics.encode().unwrap());
+        let served = mco_testkit::metrics::exposed_names(&metrics.encode().unwrap());
         assert_eq!(served, mco_testkit::metrics::documented("controller"));
     }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use mco_core::config::skew::Versions;
+use mco_core::config::skew::ControllerVersions;
 use mco_core::generators::templates::TemplateTree;
 use mco_core::rollout::drain::timing;
-use mco_serve_metrics::Door;
+use mco_http::metrics::ScrapeAccess;
 
 use crate::metrics::Metrics;
 
@@ -35,7 +35,7 @@ pub struct Options {
     /// The address of the metrics endpoint; none is opened by default.
     pub metrics_address: Option<SocketAddr>,
     /// Who may read metrics there.
-    pub metrics_door: Door,
+    pub metrics_access: ScrapeAccess,
     /// How many unused rendered configs of each pool are kept.
     pub kept_configs: usize,
     /// The minimum time between two renders of a pool.
@@ -55,15 +55,15 @@ impl Options {
             drain: DrainTiming::default(),
             metrics: Metrics::default(),
             metrics_address: None,
-            metrics_door: Door::default(),
+            metrics_access: ScrapeAccess::default(),
             kept_configs: 10,
             render_interval: crate::reconcilers::RENDER_INTERVAL,
             clock: Clock::default(),
         }
     }
 
-    pub(crate) fn versions(&self) -> Versions<'_> {
-        Versions {
+    pub(crate) fn versions(&self) -> ControllerVersions<'_> {
+        ControllerVersions {
             raw: &self.build_version,
             hash: &self.source_version,
         }
@@ -77,7 +77,7 @@ impl fmt::Debug for Options {
             .field("source_version", &self.source_version)
             .field("drain", &self.drain)
             .field("metrics_address", &self.metrics_address)
-            .field("metrics_door", &self.metrics_door)
+            .field("metrics_access", &self.metrics_access)
             .field("kept_configs", &self.kept_configs)
             .finish_non_exhaustive()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mco_api::OSImageStream;
 use mco_api::foreign::cluster_version::ClusterVersion;
 use mco_api::vocabulary::names;
-use mco_core::generators::os_streams::published::{self, Decision, Release, Sources};
+use mco_core::generators::os_streams::published::{self, StreamDecision, StreamRelease, StreamSources};
 use mco_runtime::{FieldManager, Requeue, is_already_exists};
 use serde_json::json;
 use tracing::{debug, info, warn};
@@ -35,20 +35,20 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, (): ()) -> Result<Requeue, Erro
     let release = release(version.as_deref());
     let own_version = &ctx.options.source_version;
     match published::decide(existing.as_deref(), &sources, release, own_version) {
-        Ok(Decision::Nothing) => {}
-        Ok(Decision::Publish(wanted)) => publish(&ctx, existing.as_deref(), &wanted).await?,
-        Ok(Decision::Wait(why)) => warn!("OSImageStream not updated: {why}"),
+        Ok(StreamDecision::Nothing) => {}
+        Ok(StreamDecision::Publish(wanted)) => publish(&ctx, existing.as_deref(), &wanted).await?,
+        Ok(StreamDecision::Wait(why)) => warn!("OSImageStream not updated: {why}"),
         Err(problem) => warn!("OSImageStream not updated: {problem}"),
     }
     Ok(Requeue::OnChange)
 }
 
 /// Returns the sources of streams; `None` if they are malformed.
-fn sources(ctx: &Context) -> Option<Sources> {
+fn sources(ctx: &Context) -> Option<StreamSources> {
     let key = format!("{}/{}", names::NAMESPACE, names::config_map::OS_IMAGE_URL);
     let entries = ctx.stores.os_images.get(&key);
     let entries = entries.as_ref().and_then(|entries| entries.data.as_ref());
-    let sources = entries.map_or_else(|| Ok(Sources::default()), Sources::read);
+    let sources = entries.map_or_else(|| Ok(StreamSources::default()), StreamSources::read);
     match sources {
         Ok(sources) => {
             for left_out in &sources.discovered.left_out {
@@ -66,12 +66,12 @@ fn sources(ctx: &Context) -> Option<Sources> {
     }
 }
 
-fn release(version: Option<&ClusterVersion>) -> Release<'_> {
+fn release(version: Option<&ClusterVersion>) -> StreamRelease<'_> {
     let Some(status) = version.and_then(|version| version.status.as_ref()) else {
-        return Release::default();
+        return StreamRelease::default();
     };
     let is_set = |text: &&str| !text.is_empty();
-    Release {
+    StreamRelease {
         version: Some(status.desired.version.as_str()).filter(is_set),
         image: Some(status.desired.image.as_str()).filter(is_set),
         installed: status

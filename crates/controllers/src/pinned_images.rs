@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use mco_api::machine_config_pool::PinnedImageSetReference;
-use mco_core::rollout::pinned_images::{self, Pinned};
+use mco_core::rollout::pinned_images::{self, PinnedImages};
 use mco_runtime::{FieldManager, Requeue};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -46,8 +46,8 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
     let sets = ctx.stores.pinned_image_sets.all();
     let decided = pinned_images::of_pool(&pool, sets.iter().map(|set| &set.metadata));
     let result = match decided {
-        Ok(Pinned::LeftAlone) => Ok(()),
-        Ok(Pinned::Sets(sets)) => {
+        Ok(PinnedImages::LeftAlone) => Ok(()),
+        Ok(PinnedImages::Sets(sets)) => {
             if sets != pool.spec.pinned_image_sets {
                 write(&ctx, &name, &sets).await?;
             }

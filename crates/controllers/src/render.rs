@@ -11,11 +11,11 @@ use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, OSImageStream}
 use mco_core::config::parsed_config::{ParsedConfig, SourceConfig};
 use mco_core::config::pools::{self, SelectError};
 use mco_core::config::reconcilable::Overrides;
-use mco_core::config::render::{Identity, Rendered, Size};
-use mco_core::config::skew::{self, Versions};
-use mco_core::generators::os_streams::Streams;
-use mco_core::pipeline::{self, Base, PoolInputs, RenderFailure, RenderedPool};
-use mco_core::rollout::Event;
+use mco_core::config::render::{RenderIdentity, Rendered, Size};
+use mco_core::config::skew::{self, ControllerVersions};
+use mco_core::generators::os_streams::ReleaseStreams;
+use mco_core::pipeline::{self, BaseConfigs, PoolInputs, RenderFailure, RenderedPool};
+use mco_core::rollout::PlannedEvent;
 use mco_runtime::{ErrorClass, FieldManager, ReconcileError as _, Requeue, is_already_exists, object_name};
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
@@ -80,7 +80,7 @@ async fn blocked(ctx: &Context, pool: &MachineConfigPool, why: String) -> Result
 
 async fn selects_everything(ctx: &Context, pool: &MachineConfigPool) -> Result<Requeue, Error> {
     let message = "This machineconfigpool is selecting all machineconfigs. A non-empty selector is required.";
-    let event = Event::warning(events::rollout::SELECTING_ALL, message.to_owned());
+    let event = PlannedEvent::warning(events::rollout::SELECTING_ALL, message.to_owned());
     ctx.events.record(Reporter::Render, pool, event);
     target::restore_last_target(ctx, pool).await?;
     Ok(Requeue::OnChange)
@@ -151,7 +151,7 @@ struct RenderInputs {
     worker: Option<Arc<MachineConfigPool>>,
     controller_config: Arc<ControllerConfig>,
     sources: Vec<Arc<SourceConfig>>,
-    streams: Streams,
+    streams: ReleaseStreams,
     os_image_stream: Option<Arc<OSImageStream>>,
     /// The config of the pool's current target.
     current: Option<Arc<ParsedConfig>>,
@@ -172,11 +172,11 @@ impl RenderInputs {
             os_image_stream: self.os_image_stream.as_deref(),
             current: self.current.as_deref(),
             overrides: self.overrides,
-            identity: Identity {
+            identity: RenderIdentity {
                 controller_version: &self.source_version,
                 release_version: "",
             },
-            versions: Some(Versions {
+            versions: Some(ControllerVersions {
                 raw: &self.build_version,
                 hash: &self.source_version,
             }),
@@ -187,7 +187,7 @@ impl RenderInputs {
 /// The inputs that all pools share.
 struct SharedInputs {
     controller_config: Arc<ControllerConfig>,
-    base: Arc<Base>,
+    base: Arc<BaseConfigs>,
     generated: GeneratedConfigs,
 }
 
@@ -282,7 +282,7 @@ async fn gather(ctx: &Context, pool: &Arc<MachineConfigPool>) -> Result<Gathered
         worker: ctx.stores.pools.get(names::pool::WORKER),
         controller_config,
         sources,
-        streams: Streams::of(published.as_deref(), &base.feature_gates),
+        streams: ReleaseStreams::of(published.as_deref(), &base.feature_gates),
         os_image_stream: published,
         current: current(ctx, pool).await?,
         overrides: overrides.under(&base.feature_gates),
@@ -388,11 +388,11 @@ fn record_generated(ctx: &Context, pool: &MachineConfigPool, config: &MachineCon
         annotation(annotations::RELEASE_IMAGE_VERSION),
         annotation(annotations::GENERATED_BY_CONTROLLER_VERSION)
     );
-    let event = Event::normal(events::render::RENDERED_CONFIG_GENERATED, message);
+    let event = PlannedEvent::normal(events::render::RENDERED_CONFIG_GENERATED, message);
     ctx.events.record(Reporter::Render, pool, event);
     if is_overridden(config) {
         let message = format!("OSImageURL was overridden via machineconfig in {name}");
-        let event = Event::normal(events::render::OS_IMAGE_URL_OVERRIDDEN, message);
+        let event = PlannedEvent::normal(events::render::OS_IMAGE_URL_OVERRIDDEN, message);
         ctx.events.record(Reporter::Render, config, event);
         if !config.spec.os_image_url.contains("sha256:") {
             warn!(

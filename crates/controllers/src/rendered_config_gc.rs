@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, Patch};
 use mco_api::MachineConfig;
 use mco_api::vocabulary::finalizers::RENDERED_CONFIG_IN_USE;
 use mco_core::config::rendered_configs;
-use mco_core::config::retention::{self, Step};
+use mco_core::config::retention::{self, RetentionStep};
 use mco_runtime::patch::unless_gone;
 use mco_runtime::{FieldManager, Requeue};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ const RESYNC: Duration = Duration::from_mins(10);
 
 /// Protects, releases and deletes rendered MachineConfigs as [`retention::steps`] decides.
 pub(crate) async fn reconcile(ctx: Arc<Context>, (): ()) -> Result<Requeue, Error> {
-    let steps: Vec<(String, Step)> = {
+    let steps: Vec<(String, RetentionStep)> = {
         let stores = &ctx.stores;
         let (nodes, pools, builds) = (stores.nodes.all(), stores.pools.all(), stores.os_builds.all());
         let configs = stores.config_metadata.all();
@@ -40,9 +40,9 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, (): ()) -> Result<Requeue, Erro
     };
     for (name, step) in steps {
         match step {
-            Step::Protect => set_protection(&ctx, &name, Protection::Add).await?,
-            Step::Release => set_protection(&ctx, &name, Protection::Remove).await?,
-            Step::Delete => {
+            RetentionStep::Protect => set_protection(&ctx, &name, Protection::Add).await?,
+            RetentionStep::Release => set_protection(&ctx, &name, Protection::Remove).await?,
+            RetentionStep::Delete => {
                 set_protection(&ctx, &name, Protection::Remove).await?;
                 delete(&ctx, &name).await?;
             }

@@ -15,8 +15,10 @@ use mco_api::vocabulary::{labels, names};
 use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use mco_core::config::rendered_configs;
 use mco_core::rollout::patch::merge_patch;
-use mco_core::rollout::pool_status::{self, Inputs, RenderOutcome, Report};
-use mco_core::rollout::{Action, Because, NodeView, PoolPlan, PoolView, TargetState, View, plan_pool};
+use mco_core::rollout::pool_status::{self, PoolStatusInputs, PoolStatusReport, RenderOutcome};
+use mco_core::rollout::{
+    Because, NodeAction, NodeView, PoolPlan, PoolView, RolloutView, TargetState, plan_pool,
+};
 use mco_runtime::{FieldManager, Requeue, object_name, patch};
 use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
@@ -181,13 +183,13 @@ impl PoolSnapshot {
     }
 
     /// Calls `decide` with the pool as decisions see it.
-    fn view<T>(&self, decide: impl FnOnce(&View<'_>, &PoolView<'_>) -> T) -> Option<T> {
+    fn view<T>(&self, decide: impl FnOnce(&RolloutView<'_>, &PoolView<'_>) -> T) -> Option<T> {
         let pools = self.pools.iter().map(Arc::as_ref);
         let first_pivots = self
             .first_pivots
             .iter()
             .map(|(config, pool)| (config.as_str(), pool.as_str()));
-        let mut view = View::new(pools, self.nodes.iter().map(Arc::as_ref))
+        let mut view = RolloutView::new(pools, self.nodes.iter().map(Arc::as_ref))
             .with_topology(self.topology.as_deref())
             .with_operator_node(self.operator_node.as_deref())
             .with_first_pivots(first_pivots)
@@ -251,12 +253,12 @@ struct Execution {
 
 /// Writes each node once. A node that cannot be written does not stop the others.
 async fn execute(ctx: &Context, plan: &PoolPlan) -> Execution {
-    let mut by_node: BTreeMap<&str, Vec<&Action>> = BTreeMap::new();
+    let mut by_node: BTreeMap<&str, Vec<&NodeAction>> = BTreeMap::new();
     for action in &plan.actions {
         by_node.entry(action.node()).or_default().push(action);
     }
     // In the order of the plan, so that the right nodes are first if some writes fail.
-    let mut changes: Vec<(&str, Vec<&Action>)> = plan
+    let mut changes: Vec<(&str, Vec<&NodeAction>)> = plan
         .sent()
         .filter_map(|node| by_node.remove_entry(node))
         .collect();
@@ -286,7 +288,7 @@ async fn execute(ctx: &Context, plan: &PoolPlan) -> Execution {
 async fn write_all(
     ctx: &Context,
     plan: &PoolPlan,
-    changes: Vec<(&str, Vec<&Action>)>,
+    changes: Vec<(&str, Vec<&NodeAction>)>,
     concurrency: usize,
 ) -> Vec<Result<Option<String>, Error>> {
     let writes = changes.into_iter().map(|(name, actions)| async move {
@@ -310,7 +312,7 @@ async fn write_all(
 /// Removes the update taint from a node that belongs to no pool.
 pub(crate) async fn remove_taint_outside_pools(ctx: &Context, node: &Node) -> Result<(), Error> {
     let name = object_name(&node.metadata);
-    let untaint = Action::RemoveUpdateTaint {
+    let untaint = NodeAction::RemoveUpdateTaint {
         node: name.to_owned(),
     };
     if ctx.membership.of_node(name).pool.is_none()
@@ -331,10 +333,10 @@ async fn write_node(ctx: &Context, name: &str, patch: &Value) -> Result<Option<A
     written.map_err(Error::api(format!("writing node {name}")))
 }
 
-fn log_actions(pool: &str, actions: &[&Action]) {
+fn log_actions(pool: &str, actions: &[&NodeAction]) {
     for action in actions {
         match action {
-            Action::SetDesired {
+            NodeAction::SetDesired {
                 node,
                 config,
                 image,
@@ -350,7 +352,7 @@ fn log_actions(pool: &str, actions: &[&Action]) {
                     node, config, image, because, "set the node's desired config"
                 );
             }
-            Action::JoinPool { .. } => info!(pool, "{action}"),
+            NodeAction::JoinPool { .. } => info!(pool, "{action}"),
             _ => debug!(pool, "{action}"),
         }
     }
@@ -399,7 +401,7 @@ async fn clear_stale_build(ctx: &Context, snapshot: &PoolSnapshot) {
 }
 
 /// Computes the pool's status and events.
-fn assess(ctx: &Context, snapshot: &PoolSnapshot, pool: &PoolView<'_>, plan: &PoolPlan) -> Report {
+fn assess(ctx: &Context, snapshot: &PoolSnapshot, pool: &PoolView<'_>, plan: &PoolPlan) -> PoolStatusReport {
     let render = ctx.renders.result(&snapshot.name);
     let render = render.as_ref().and_then(|result| match result {
         RenderResult::Rendered => Some(RenderOutcome::Rendered),
@@ -418,7 +420,7 @@ fn assess(ctx: &Context, snapshot: &PoolSnapshot, pool: &PoolView<'_>, plan: &Po
         .collect();
     let stream = ctx.renders.stream(&snapshot.name);
     let pinned_images = ctx.pinned_images.of_pool(&snapshot.name);
-    let inputs = Inputs {
+    let inputs = PoolStatusInputs {
         plan: Some(plan),
         machine_config_nodes,
         certificates,
@@ -432,8 +434,8 @@ fn assess(ctx: &Context, snapshot: &PoolSnapshot, pool: &PoolView<'_>, plan: &Po
 }
 
 /// Writes the pool's status if it has changed.
-async fn publish(ctx: &Context, snapshot: &PoolSnapshot, report: Report) -> Result<Requeue, Error> {
-    let Report {
+async fn publish(ctx: &Context, snapshot: &PoolSnapshot, report: PoolStatusReport) -> Result<Requeue, Error> {
+    let PoolStatusReport {
         status,
         events,
         changed,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use kube::Client;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_core::generators::generated::Generator;
-use mco_serve_metrics::Door;
+use mco_http::metrics::ScrapeAccess;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -24,8 +24,8 @@ use crate::watched_kinds::WatchStores;
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), Error> {
     let mut tasks: JoinSet<&'static str> = JoinSet::new();
     if let Some(address) = options.metrics_address {
-        let (door, metrics) = (options.metrics_door.clone(), options.metrics.clone());
-        let serving = serve_metrics(address, door, metrics, stop.clone()).await?;
+        let (access, metrics) = (options.metrics_access.clone(), options.metrics.clone());
+        let serving = serve_metrics(address, access, metrics, stop.clone()).await?;
         tasks.spawn(named("the metrics endpoint", serving));
     }
     let (events, writer) = events::channel();
@@ -63,15 +63,15 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
 /// separate from [`run`].
 pub async fn serve_metrics(
     address: SocketAddr,
-    door: Door,
+    access: ScrapeAccess,
     metrics: Metrics,
     stop: CancellationToken,
 ) -> Result<impl Future<Output = ()> + Send + 'static, Error> {
-    let listener = mco_serve_metrics::listen(address)
+    let listener = mco_http::bind(address)
         .await
         .map_err(|source| Error::Listen { address, source })?;
-    let site = move || metrics.encode();
-    Ok(mco_serve_metrics::serve(listener, door, site, stop))
+    let source = move || metrics.encode();
+    Ok(mco_http::metrics::serve_metrics(listener, access, source, stop))
 }
 
 async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static str {

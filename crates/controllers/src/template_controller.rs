@@ -11,8 +11,8 @@ use mco_api::vocabulary::names;
 use mco_core::config::skew;
 use mco_core::generators::generated::Generator;
 use mco_core::generators::templates;
-use mco_core::generators::templates::status::{self, Outcome};
-use mco_core::pipeline::{Base, BaseSettings, ClusterObjects, GeneratedConfig};
+use mco_core::generators::templates::status::{self, TemplateOutcome};
+use mco_core::pipeline::{BaseConfigs, BaseSettings, ClusterObjects, GeneratedConfig};
 use mco_runtime::{ErrorClass, FieldManager, ReconcileError as _, Requeue, is_not_found, object_name};
 use serde_json::json;
 use tracing::{error, info};
@@ -64,7 +64,9 @@ pub(crate) async fn reconcile(ctx: Arc<Context>) -> Result<Requeue, Error> {
         Err(TemplateFailure::Inputs(_) | TemplateFailure::Context(_)) => why.clone(),
     };
     set_problem(&ctx, problem);
-    let outcome = why.as_deref().map_or(Outcome::Completed, Outcome::Failed);
+    let outcome = why
+        .as_deref()
+        .map_or(TemplateOutcome::Completed, TemplateOutcome::Failed);
     let reported = report(&ctx, &config, outcome).await;
     let again = after(attempt)?;
     begun.and(reported).map(|()| again)
@@ -99,7 +101,7 @@ fn after(attempt: Result<(), TemplateFailure>) -> Result<Requeue, Error> {
 
 /// Publishes the base configs and enqueues the other generators. They do not wait for a config that cannot be written,
 /// because renders do not read it from the API server. A retry with the same configs enqueues nothing.
-async fn publish(ctx: &Context, rendered: Base) -> Result<(), Error> {
+async fn publish(ctx: &Context, rendered: BaseConfigs) -> Result<(), Error> {
     let unchanged = ctx.base().filter(|published| published.is_like(&rendered));
     let is_new = unchanged.is_none();
     let base = unchanged.unwrap_or_else(|| Arc::new(rendered));
@@ -120,7 +122,7 @@ async fn publish(ctx: &Context, rendered: Base) -> Result<(), Error> {
     written
 }
 
-async fn render(ctx: &Context, config: &Arc<ControllerConfig>) -> Result<Base, TemplateFailure> {
+async fn render(ctx: &Context, config: &Arc<ControllerConfig>) -> Result<BaseConfigs, TemplateFailure> {
     let pull_secret = pull_secret(ctx, config).await?;
     let singleton = names::SINGLETON;
     let objects = ClusterObjects {
@@ -134,7 +136,8 @@ async fn render(ctx: &Context, config: &Arc<ControllerConfig>) -> Result<Base, T
         version: &ctx.options.source_version,
         payload_version: ctx.options.release_version.as_deref(),
     };
-    Base::render(&objects, config, &settings).map_err(|problem| TemplateFailure::Inputs(problem.to_string()))
+    BaseConfigs::render(&objects, config, &settings)
+        .map_err(|problem| TemplateFailure::Inputs(problem.to_string()))
 }
 
 /// Returns the registry credentials as compact JSON; empty when the cluster has none. They appear in no message.
@@ -186,7 +189,7 @@ async fn begin(ctx: &Context, config: &ControllerConfig) -> Result<Option<Arc<Co
     }
 }
 
-async fn report(ctx: &Context, config: &ControllerConfig, outcome: Outcome<'_>) -> Result<(), Error> {
+async fn report(ctx: &Context, config: &ControllerConfig, outcome: TemplateOutcome<'_>) -> Result<(), Error> {
     let before = config.status.clone().unwrap_or_default();
     let after = status::report(
         &before,

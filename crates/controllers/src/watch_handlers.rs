@@ -24,8 +24,8 @@ use mco_core::config::rendered_configs;
 use mco_core::generators::boot_images;
 use mco_core::generators::generated::Generator;
 use mco_core::generators::kubelet::profile;
-use mco_core::pipeline::Base;
-use mco_core::rollout::{ContestedNode, Event, changes};
+use mco_core::pipeline::BaseConfigs;
+use mco_core::rollout::{ContestedNode, PlannedEvent, changes};
 use mco_runtime::{ObjectChange, object_name};
 use tracing::warn;
 
@@ -213,7 +213,7 @@ fn set_pool_alert(ctx: &Context, node: &str, claim: IgnoredClaim) {
 fn report_contested(ctx: &Context, contested: &ContestedNode) {
     let message = format!("{contested}: {}", contested.pools.join(", "));
     warn!(node = contested.node, "{message}");
-    let event = Event::warning(events::rollout::CONTESTED_NODE, message);
+    let event = PlannedEvent::warning(events::rollout::CONTESTED_NODE, message);
     if let Some(node) = ctx.stores.nodes.get(&contested.node) {
         ctx.events.record(Reporter::Rollout, node.as_ref(), event.clone());
     }
@@ -273,8 +273,8 @@ pub(crate) fn machine_config_node(ctx: &Context, change: &ObjectChange<'_, Machi
 }
 
 pub(crate) fn controller_config(ctx: &Context, change: &ObjectChange<'_, ControllerConfig>) {
-    let old = change.old.map(|config| Base::inputs(config));
-    let new = change.new.map(|config| Base::inputs(config));
+    let old = change.old.map(|config| BaseConfigs::inputs(config));
+    let new = change.new.map(|config| BaseConfigs::inputs(config));
     if old != new {
         // Renders are enqueued when every generator has run.
         ctx.queues.generators.enqueue(Generator::Templates);
@@ -387,7 +387,7 @@ pub(crate) fn node_settings(ctx: &Context, change: &ObjectChange<'_, NodeSetting
         && let Some(misnamed) = change.new
     {
         let message = profile::misnamed(object_name(&misnamed.metadata));
-        let event = Event::normal(events::render::ACTION_PROHIBITED, message);
+        let event = PlannedEvent::normal(events::render::ACTION_PROHIBITED, message);
         ctx.events.record(Reporter::Kubelet, misnamed.as_ref(), event);
     }
 }

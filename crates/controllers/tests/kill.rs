@@ -18,10 +18,10 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Config};
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_apiserver::Server;
+use mco_apiserver::ApiServer;
 use mco_controllers::Options;
 use mco_core::rollout::NodeView;
-use mco_simulator::{self as fleet, Behaviour, Blueprint};
+use mco_simulator::{self as fleet, Behaviour, SimulatedNodeSpec};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::process::{Child, Command};
@@ -108,7 +108,7 @@ impl Witness {
         ];
         let before = self.written.insert(view.name.to_owned(), written.clone());
         self.writes += usize::from(before.is_some_and(|before| before != written));
-        let well = view.kubelet_is_well();
+        let well = view.is_kubelet_healthy();
         let was_well = self.well.insert(view.name.to_owned(), well).unwrap_or(true);
         if was_well && !well {
             *self.reboots.entry(view.name.to_owned()).or_default() += 1;
@@ -169,7 +169,7 @@ async fn controllers_killed_at_random_keep_every_promise_and_finish() {
         };
         return play(&PathBuf::from(real), &scale).await;
     }
-    let server = Server::open(directory.path(), mco_apiserver::Options::default())
+    let server = ApiServer::open(directory.path(), mco_apiserver::ApiServerOptions::default())
         .await
         .unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -189,8 +189,10 @@ async fn controllers_killed_at_random_keep_every_promise_and_finish() {
 async fn play(kubeconfig: &Path, scale: &Scale) {
     let client = client(kubeconfig).await;
     fleet::setup::prepare(&client, VERSION).await.unwrap();
-    let machines: Vec<Blueprint> = (0..scale.nodes)
-        .map(|index| Blueprint::new(format!("kill-{index:03}"), "worker").in_zone(format!("z{}", index % 3)))
+    let machines: Vec<SimulatedNodeSpec> = (0..scale.nodes)
+        .map(|index| {
+            SimulatedNodeSpec::new(format!("kill-{index:03}"), "worker").in_zone(format!("z{}", index % 3))
+        })
         .collect();
     fleet::create(&client, &machines).await.unwrap();
     let stop = CancellationToken::new();

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::config::merge::DefaultImages;
-use mco_core::config::render::{Identity, render};
+use mco_core::config::render::{RenderIdentity, render};
 use mco_core::config::validate;
 use serde_json::json;
 
@@ -62,7 +62,7 @@ fn merge(criterion: &mut Criterion) {
                 &pool,
                 black_box(&references),
                 DefaultImages::default(),
-                Identity::default(),
+                RenderIdentity::default(),
             )
             .unwrap()
         });

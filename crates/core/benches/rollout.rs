@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use mco_api::MachineConfigPool;
-use mco_core::rollout::pool_status::{Inputs, report};
-use mco_core::rollout::{View, plan, waves};
+use mco_core::rollout::pool_status::{PoolStatusInputs, report};
+use mco_core::rollout::{RolloutView, plan, waves};
 use serde_json::{Value, json};
 
 const NODES: usize = 5_000;
@@ -62,10 +62,10 @@ fn nodes() -> Vec<Node> {
 
 fn rollout(criterion: &mut Criterion) {
     let (pools, nodes) = (pools(), nodes());
-    let view = View::new(&pools, &nodes);
+    let view = RolloutView::new(&pools, &nodes);
     let now = Time(Timestamp::UNIX_EPOCH);
     criterion.bench_function("sort 5,000 nodes into 20 pools", |b| {
-        b.iter(|| View::new(black_box(&pools), black_box(&nodes)));
+        b.iter(|| RolloutView::new(black_box(&pools), black_box(&nodes)));
     });
     criterion.bench_function("plan 20 pools of 5,000 nodes", |b| {
         b.iter(|| plan(black_box(&view)));
@@ -76,7 +76,7 @@ fn rollout(criterion: &mut Criterion) {
     criterion.bench_function("report 20 pools of 5,000 nodes", |b| {
         b.iter(|| {
             for pool in &view.pools {
-                black_box(report(black_box(pool), &Inputs::default(), &now));
+                black_box(report(black_box(pool), &PoolStatusInputs::default(), &now));
             }
         });
     });

@@ -6,7 +6,7 @@ use mco_api::MachineConfig;
 use mco_core::config::goyaml;
 use mco_core::config::manifest;
 use mco_core::config::merge::DefaultImages;
-use mco_core::config::render::{Identity, Rendered, render};
+use mco_core::config::render::{RenderIdentity, Rendered, render};
 use mco_core::config::validate;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -81,7 +81,13 @@ fn rendered(configs: &[MachineConfig]) -> Rendered {
         .map(|config| validate::check(&std::sync::Arc::new(config.clone())).unwrap())
         .collect();
     let references: Vec<_> = checked.iter().collect();
-    render(&pool, &references, DefaultImages::default(), Identity::default()).unwrap()
+    render(
+        &pool,
+        &references,
+        DefaultImages::default(),
+        RenderIdentity::default(),
+    )
+    .unwrap()
 }
 
 proptest! {
@@ -114,7 +120,7 @@ proptest! {
     fn everything_in_the_result_has_a_source(configs in machine_configs()) {
         let result = rendered(&configs);
         for file in &result.config.ignition.storage.files {
-            let item = mco_ignition::Item::File(file.path.clone());
+            let item = mco_ignition::MergedItem::File(file.path.clone());
             prop_assert!(!result.provenance.attribute(&item).unwrap().winners.is_empty());
         }
         for index in 0..result.config.spec().kernel_arguments.len() {

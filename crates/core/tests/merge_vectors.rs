@@ -8,7 +8,7 @@ use std::path::Path;
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::config::goyaml;
 use mco_core::config::merge::DefaultImages;
-use mco_core::config::render::{Identity, Rendered, render};
+use mco_core::config::render::{RenderIdentity, Rendered, render};
 use mco_core::config::validate;
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ fn render_case(case: &Value) -> Result<Rendered, String> {
         .collect::<Result<_, _>>()
         .map_err(|invalid| invalid.to_string())?;
     let checked: Vec<_> = checked.iter().collect();
-    let identity = Identity {
+    let identity = RenderIdentity {
         controller_version: "was-not-built-properly",
         release_version: "",
     };

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::config::parsed_config::{ParsedConfig, SourceConfig};
 use mco_core::config::reconcilable::Overrides;
-use mco_core::config::render::Identity;
-use mco_core::config::skew::Versions;
+use mco_core::config::render::RenderIdentity;
+use mco_core::config::skew::ControllerVersions;
 use mco_core::generators::generated::Generator;
-use mco_core::generators::generated::condition::Outcome;
-use mco_core::generators::os_streams::Streams;
+use mco_core::generators::generated::condition::GenerationOutcome;
+use mco_core::generators::os_streams::ReleaseStreams;
 use mco_core::generators::templates::TemplateTree;
 use mco_core::pipeline::bootstrap::default_controller_config;
 use mco_core::pipeline::offline::built_in_pools;
 use mco_core::pipeline::{
-    self, Base, BaseSettings, ClusterObjects, GenerationError, GenerationResult, GeneratorInputs, PoolInputs,
-    RenderFailure, Stage,
+    self, BaseConfigs, BaseSettings, ClusterObjects, ClusterStage, GenerationError, GenerationResult,
+    GeneratorInputs, PoolInputs, RenderFailure,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ fn objects() -> ClusterObjects {
 
 fn generated(
     objects: &ClusterObjects,
-    stage: Stage,
+    stage: ClusterStage,
     existing: &BTreeMap<String, Arc<MachineConfig>>,
 ) -> GenerationResult {
     let tree = TemplateTree::embedded();
@@ -54,7 +54,7 @@ fn generated(
         version: "v",
         payload_version: None,
     };
-    let base = Base::render(objects, objects.controller_config.as_ref().unwrap(), &settings).unwrap();
+    let base = BaseConfigs::render(objects, objects.controller_config.as_ref().unwrap(), &settings).unwrap();
     let inputs = GeneratorInputs {
         objects,
         base: &base,
@@ -76,21 +76,27 @@ fn several_kubelet_configs_of_a_pool_are_an_error_at_installation_only() {
         kubelet_config("b", "2026-01-01T00:00:01Z", &json!({"maxPods": 11})),
         kubelet_config("a", "2026-01-01T00:00:02Z", &json!({"maxPods": 12})),
     ];
-    let in_cluster = generated(&objects, Stage::Cluster, &BTreeMap::new());
+    let in_cluster = generated(&objects, ClusterStage::Cluster, &BTreeMap::new());
     assert_eq!(
         names(&in_cluster, "99-worker-generated-kubelet"),
         ["99-worker-generated-kubelet-1", "99-worker-generated-kubelet-2"],
         "in the order of their creation"
     );
-    let reports: Vec<(&str, &Outcome)> = in_cluster
+    let reports: Vec<(&str, &GenerationOutcome)> = in_cluster
         .reports
         .iter()
         .map(|one| (one.name.as_str(), &one.outcome))
         .collect();
-    assert_eq!(reports, [("b", &Outcome::Success), ("a", &Outcome::Success)]);
+    assert_eq!(
+        reports,
+        [
+            ("b", &GenerationOutcome::Success),
+            ("a", &GenerationOutcome::Success)
+        ]
+    );
     assert!(in_cluster.failures.is_empty());
 
-    let at_installation = generated(&objects, Stage::Installation, &BTreeMap::new());
+    let at_installation = generated(&objects, ClusterStage::Installation, &BTreeMap::new());
     let errors: Vec<&GenerationError> = at_installation
         .failures
         .iter()
@@ -110,7 +116,7 @@ fn a_kubelet_config_that_becomes_invalid_leaves_its_pool_what_it_has() {
         "2026-01-01T00:00:01Z",
         &json!({"maxPods": 11}),
     )];
-    let valid = generated(&objects, Stage::Cluster, &BTreeMap::new());
+    let valid = generated(&objects, ClusterStage::Cluster, &BTreeMap::new());
     let name = "99-worker-generated-kubelet";
     let present = valid.configs.iter().find(|config| config.name() == name).unwrap();
     let existing = BTreeMap::from([(name.to_owned(), Arc::clone(&present.object))]);
@@ -119,7 +125,7 @@ fn a_kubelet_config_that_becomes_invalid_leaves_its_pool_what_it_has() {
         "2026-01-01T00:00:01Z",
         &json!({"featureGates": {"A": true}}),
     )];
-    let invalid = generated(&objects, Stage::Cluster, &existing);
+    let invalid = generated(&objects, ClusterStage::Cluster, &existing);
     let kept = invalid
         .configs
         .iter()
@@ -128,7 +134,7 @@ fn a_kubelet_config_that_becomes_invalid_leaves_its_pool_what_it_has() {
     assert!(Arc::ptr_eq(&kept.object, &present.object));
     assert!(kept.origin.is_none());
     assert!(
-        matches!(&invalid.reports[0].outcome, Outcome::Failure { message } if message.contains("featureGates"))
+        matches!(&invalid.reports[0].outcome, GenerationOutcome::Failure { message } if message.contains("featureGates"))
     );
 }
 
@@ -141,7 +147,7 @@ fn a_pool_does_not_keep_the_config_of_a_deleted_object_because_the_next_one_cann
         &json!({"maxPods": 11}),
     )];
     let name = "99-worker-generated-kubelet";
-    let first = generated(&objects, Stage::Cluster, &BTreeMap::new());
+    let first = generated(&objects, ClusterStage::Cluster, &BTreeMap::new());
     let of_a = first.configs.iter().find(|config| config.name() == name).unwrap();
     let existing = BTreeMap::from([(name.to_owned(), Arc::clone(&of_a.object))]);
     objects.kubelet_configs = vec![kubelet_config(
@@ -149,7 +155,7 @@ fn a_pool_does_not_keep_the_config_of_a_deleted_object_because_the_next_one_cann
         "2026-01-01T00:00:02Z",
         &json!({"featureGates": {"A": true}}),
     )];
-    let second = generated(&objects, Stage::Cluster, &existing);
+    let second = generated(&objects, ClusterStage::Cluster, &existing);
     assert_eq!(names(&second, name), Vec::<String>::new());
 }
 
@@ -164,7 +170,7 @@ fn a_custom_pool_keeps_the_kernel_arguments_that_it_has_or_lacks() {
         let found = configs.find(|config| config.name() == name).unwrap();
         MachineConfig::clone(&found.object)
     };
-    let new = config(&generated(&objects, Stage::Cluster, &BTreeMap::new()));
+    let new = config(&generated(&objects, ClusterStage::Cluster, &BTreeMap::new()));
     assert!(
         !new.spec.kernel_arguments.is_empty(),
         "as an installation gives it"
@@ -173,7 +179,7 @@ fn a_custom_pool_keeps_the_kernel_arguments_that_it_has_or_lacks() {
     of_reference.spec.kernel_arguments.clear();
     for present in [new, of_reference] {
         let existing = BTreeMap::from([(name.to_owned(), Arc::new(present.clone()))]);
-        let later = config(&generated(&objects, Stage::Cluster, &existing));
+        let later = config(&generated(&objects, ClusterStage::Cluster, &existing));
         assert_eq!(later.spec, present.spec, "no machine reboots");
     }
 }
@@ -188,7 +194,7 @@ fn one_bad_mirror_set_is_left_out_and_a_broken_image_keeps_what_is_in_force() {
     };
     let mut objects = objects();
     objects.digest_mirrors = vec![mirrors("good", "mirror.local"), mirrors("bad", "not a mirror")];
-    let first = generated(&objects, Stage::Cluster, &BTreeMap::new());
+    let first = generated(&objects, ClusterStage::Cluster, &BTreeMap::new());
     let skipped: Vec<&str> = first.skipped.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(skipped, ["bad"]);
     assert_eq!(names(&first, "-registries").len(), 2, "for the built-in pools");
@@ -204,7 +210,7 @@ fn one_bad_mirror_set_is_left_out_and_a_broken_image_keeps_what_is_in_force() {
         json!({"metadata": {"name": "cluster"}, "spec": {"registrySources":
         {"allowedRegistries": ["a.example.com"], "blockedRegistries": ["b.example.com"]}}}),
     ));
-    let second = generated(&objects, Stage::Cluster, &existing);
+    let second = generated(&objects, ClusterStage::Cluster, &existing);
     let kept = second
         .configs
         .iter()
@@ -273,7 +279,7 @@ fn every_reason_not_to_render_has_its_own_variant_and_message() {
     let [_, worker] = built_in_pools();
     let current: MachineConfig = object(json!({"metadata": {"name": "rendered-worker-now"}, "spec": {}}));
     let current = ParsedConfig::applicable(current).unwrap();
-    let streams = Streams::default();
+    let streams = ReleaseStreams::default();
     for (name, sources, message) in cases {
         let failure = pipeline::render_pool(&PoolInputs {
             pool: &worker,
@@ -284,8 +290,8 @@ fn every_reason_not_to_render_has_its_own_variant_and_message() {
             os_image_stream: None,
             current: Some(&current),
             overrides: Overrides::default(),
-            identity: Identity::default(),
-            versions: Some(Versions { raw: "v", hash: "v" }),
+            identity: RenderIdentity::default(),
+            versions: Some(ControllerVersions { raw: "v", hash: "v" }),
         })
         .unwrap_err();
         assert!(failure.to_string().contains(message), "{name}: {failure}");
@@ -303,7 +309,7 @@ fn every_reason_not_to_render_has_its_own_variant_and_message() {
 
 #[test]
 fn all_generators_have_a_place_in_the_pipeline() {
-    let result = generated(&objects(), Stage::Cluster, &BTreeMap::new());
+    let result = generated(&objects(), ClusterStage::Cluster, &BTreeMap::new());
     assert!(
         names(&result, "00-").len() + names(&result, "01-").len() >= 4,
         "templates"

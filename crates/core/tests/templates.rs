@@ -14,7 +14,7 @@ use std::process::Command;
 use mco_api::ControllerConfig;
 use mco_core::generators::templates::{self, TemplateConfig, TemplateError, TemplateInputs, TemplateTree};
 use mco_core::generators::tls_profile;
-use mco_ignition::Item;
+use mco_ignition::MergedItem;
 use serde_json::{Value, json};
 
 fn controller_config(platform: &Value, topology: &str) -> ControllerConfig {
@@ -585,7 +585,7 @@ fn a_tree_gives_one_config_per_name_with_its_origins() {
     );
     let origin = |dropin: &str| {
         let (unit, name) = ("crio.service".to_owned(), dropin.to_owned());
-        worker.origin.items[&Item::Dropin { unit, name }].clone()
+        worker.origin.items[&MergedItem::Dropin { unit, name }].clone()
     };
     assert_eq!(origin("a.conf"), "template common/_base/units/crio.service.yaml");
     assert_eq!(
@@ -747,12 +747,16 @@ fn a_kubelet_uses_credential_providers_that_are_described_on_its_machine() {
             environment.starts_with("KUBELET_RUNTIME_ENDPOINT=unix:///run/"),
             "{environment}"
         );
-        let told = format!(
+        let reported = format!(
             "\n{variable}=--image-credential-provider-bin-dir=/usr/libexec/kubelet-image-credential-provider-plugins \
              --image-credential-provider-config={}\n",
             description.display()
         );
-        assert_eq!(environment.ends_with(&told), is_told, "{platform}: {environment}");
+        assert_eq!(
+            environment.ends_with(&reported),
+            is_told,
+            "{platform}: {environment}"
+        );
         assert_eq!(
             environment.contains(variable),
             is_told,

@@ -1,7 +1,9 @@
 //! Applies a config: checks whether the change is possible, determines its cost, executes it, and verifies the result.
 
 use mco_core::config::diff::{self, ConfigDiff, Replaced};
-use mco_core::config::disruption::{self, Action, Cost, Policy, REGISTRIES_CONF, RegistriesChange};
+use mco_core::config::disruption::{
+    self, Cost, DisruptionPolicy, PostConfigAction, REGISTRIES_CONF, RegistriesChange,
+};
 use mco_core::config::problem::Problem;
 use mco_core::config::reconcilable::{self, Overrides};
 use mco_host::os::{OsChange, OsError};
@@ -10,18 +12,20 @@ use mco_host::{Machine, PowerError, Reboot};
 use thiserror::Error;
 
 use crate::config::NodeConfig;
-use crate::os_change::{OsChangeError, Place, image_to_stage, os_change};
+use crate::os_change::{OsChangeContext, OsChangeError, image_to_stage, os_change};
 use crate::paths;
-use crate::plan::{self, LiveContent, Plan, PlanError, Step};
+use crate::plan::{self, ApplyPlan, LiveContentSource, PlanError, PlanStep};
 use crate::target;
-use crate::transaction::{self, Aftermath, Checkpoints, Failure, Journal, Subject, TransactionError};
+use crate::transaction::{
+    self, Aftermath, Checkpoints, Journal, TransactionError, TransactionFailure, TransactionSubject,
+};
 
 /// A requested change.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct ApplyRequest<'a> {
     pub old: &'a NodeConfig,
     pub new: &'a NodeConfig,
-    pub policy: &'a Policy,
+    pub policy: &'a DisruptionPolicy,
     pub overrides: Overrides,
     pub circumstances: Circumstances,
     /// The reason of a reboot that is due regardless of this change.
@@ -38,15 +42,15 @@ pub enum Circumstances {
 
 /// A change that is possible, with its cost.
 #[derive(Debug)]
-pub struct Prepared<'a> {
+pub struct PreparedApply<'a> {
     pub diff: ConfigDiff,
     pub cost: Cost,
-    plan: Plan<'a>,
-    subject: Subject,
+    plan: ApplyPlan<'a>,
+    subject: TransactionSubject,
 }
 
 #[derive(Debug, Error)]
-pub enum ApplyError {
+pub enum ConfigApplyError {
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Irreconcilable(Vec<Problem>),
     #[error(
@@ -63,7 +67,7 @@ pub enum ApplyError {
     #[error(transparent)]
     Transaction(#[from] TransactionError),
     #[error(transparent)]
-    Proof(#[from] Failure),
+    Proof(#[from] TransactionFailure),
     #[error("{failed}")]
     Service {
         failed: Box<ServiceError>,
@@ -75,7 +79,7 @@ pub enum ApplyError {
 
 /// What remains after all files are in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Settled {
+pub enum ApplyResult {
     Done,
     /// The change cannot be verified before a reboot.
     AwaitingBoot {
@@ -83,12 +87,12 @@ pub enum Settled {
     },
 }
 
-impl<'a> Prepared<'a> {
+impl<'a> PreparedApply<'a> {
     /// Prepends steps to the plan. For a path that the plan contains, the plan wins.
     #[must_use]
-    pub fn with_steps(mut self, steps: Vec<Step<'a>>) -> Self {
-        let planned = |step: &Step<'_>| self.plan.steps.iter().any(|known| known.path == step.path);
-        let mut all: Vec<Step<'a>> = steps.into_iter().filter(|step| !planned(step)).collect();
+    pub fn with_steps(mut self, steps: Vec<PlanStep<'a>>) -> Self {
+        let planned = |step: &PlanStep<'_>| self.plan.steps.iter().any(|known| known.path == step.path);
+        let mut all: Vec<PlanStep<'a>> = steps.into_iter().filter(|step| !planned(step)).collect();
         all.append(&mut self.plan.steps);
         self.plan.steps = all;
         self
@@ -116,18 +120,21 @@ impl<'a> Prepared<'a> {
 }
 
 /// Decides whether and how the change is possible. Changes nothing, so that it can run before a drain.
-pub fn prepare<'a>(machine: &Machine, request: &Request<'a>) -> Result<Prepared<'a>, ApplyError> {
-    let Request { old, new, .. } = *request;
+pub fn prepare<'a>(
+    machine: &Machine,
+    request: &ApplyRequest<'a>,
+) -> Result<PreparedApply<'a>, ConfigApplyError> {
+    let ApplyRequest { old, new, .. } = *request;
     let obstacles = obstacles(request);
     if !obstacles.is_empty() {
-        return Err(ApplyError::Irreconcilable(obstacles));
+        return Err(ConfigApplyError::Irreconcilable(obstacles));
     }
     let missing_user = target::missing_user(old, new, machine.accounts()).map_err(PlanError::from)?;
     if let Some(user) = missing_user {
-        return Err(ApplyError::NoSuchUser { user });
+        return Err(ConfigApplyError::NoSuchUser { user });
     }
     let state = machine.os.state(&machine.root)?;
-    let place = Place {
+    let place = OsChangeContext {
         backend: machine.os.backend(),
         state: &state,
         architecture: std::env::consts::ARCH,
@@ -141,8 +148,8 @@ pub fn prepare<'a>(machine: &Machine, request: &Request<'a>) -> Result<Prepared<
     diff.files.retain(|file| file.path != paths::KUBELET_CA);
     let cost = disruption::cost(&diff, request.policy, &registries(old, new));
     let live_content = match request.circumstances {
-        Circumstances::Cluster => LiveContent::FromCluster,
-        Circumstances::Standalone => LiveContent::FromConfig,
+        Circumstances::Cluster => LiveContentSource::FromCluster,
+        Circumstances::Standalone => LiveContentSource::FromConfig,
     };
     let plan = plan::plan(machine, old, new, live_content)?;
     let os = os_change(old, new, &diff, place)?;
@@ -150,14 +157,14 @@ pub fn prepare<'a>(machine: &Machine, request: &Request<'a>) -> Result<Prepared<
         machine.os.check(&machine.root, change)?;
     }
     let aftermath = aftermath(&cost, request.reboot_owed, new);
-    let subject = Subject {
+    let subject = TransactionSubject {
         from: old.name().to_owned(),
         to: new.name().to_owned(),
         os,
         aftermath,
         reboot_owed: request.reboot_owed.map(str::to_owned),
     };
-    Ok(Prepared {
+    Ok(PreparedApply {
         diff,
         cost,
         plan,
@@ -168,9 +175,9 @@ pub fn prepare<'a>(machine: &Machine, request: &Request<'a>) -> Result<Prepared<
 /// Writes all changes in one transaction; returns `None` if there were none.
 pub fn commit(
     machine: &Machine,
-    prepared: Prepared<'_>,
+    prepared: PreparedApply<'_>,
     checkpoints: &dyn Checkpoints,
-) -> Result<Option<Journal>, ApplyError> {
+) -> Result<Option<Journal>, ConfigApplyError> {
     if prepared.is_nothing() {
         return Ok(None);
     }
@@ -187,10 +194,10 @@ pub fn settle(
     machine: &Machine,
     mut journal: Journal,
     checkpoints: &dyn Checkpoints,
-) -> Result<Settled, ApplyError> {
+) -> Result<ApplyResult, ConfigApplyError> {
     if let Some(because) = journal.aftermath.reboot.clone() {
         transaction::await_boot(machine, &mut journal, checkpoints)?;
-        return Ok(Settled::AwaitingBoot { because });
+        return Ok(ApplyResult::AwaitingBoot { because });
     }
     for action in &journal.aftermath.services.clone() {
         if let Err(failed) = machine.services.perform(action) {
@@ -207,18 +214,18 @@ pub fn settle(
             for again in &actions {
                 let _ = machine.services.perform(again);
             }
-            return Err(ApplyError::Service {
+            return Err(ConfigApplyError::Service {
                 failed: Box::new(failed),
                 action: action.clone(),
             });
         }
     }
     transaction::prove(machine, &journal, checkpoints)?;
-    Ok(Settled::Done)
+    Ok(ApplyResult::Done)
 }
 
 /// Requests the reboot that a change waits for.
-pub fn reboot(machine: &Machine, because: &str) -> Result<Reboot, ApplyError> {
+pub fn reboot(machine: &Machine, because: &str) -> Result<Reboot, ConfigApplyError> {
     Ok(machine.power.reboot(&machine.root, because)?)
 }
 
@@ -233,7 +240,7 @@ pub fn difference(old: &NodeConfig, new: &NodeConfig) -> ConfigDiff {
     difference
 }
 
-fn obstacles(request: &Request<'_>) -> Vec<Problem> {
+fn obstacles(request: &ApplyRequest<'_>) -> Vec<Problem> {
     let mut obstacles = reconcilable::obstacles(request.old, request.new, request.overrides);
     if request.circumstances == Circumstances::Standalone {
         obstacles.retain(|problem| {
@@ -244,18 +251,18 @@ fn obstacles(request: &Request<'_>) -> Vec<Problem> {
 }
 
 fn aftermath(cost: &Cost, owed: Option<&str>, new: &NodeConfig) -> Aftermath {
-    let reboots = cost.actions.contains(&Action::Reboot);
+    let reboots = cost.actions.contains(&PostConfigAction::Reboot);
     let reboot = match owed {
         Some(because) => Some(because.to_owned()),
         None => reboots.then(|| format!("Node will reboot into config {}", new.name())),
     };
     let crio = || "crio.service".to_owned();
     let services = cost.actions.iter().filter_map(|action| match action {
-        Action::DaemonReload => Some(ServiceAction::DaemonReload),
-        Action::Reload(unit) => Some(ServiceAction::Reload(unit.clone())),
-        Action::Restart(unit) => Some(ServiceAction::Restart(unit.clone())),
-        Action::Special => Some(ServiceAction::Reload(crio())),
-        Action::None | Action::Drain | Action::Reboot => None,
+        PostConfigAction::DaemonReload => Some(ServiceAction::DaemonReload),
+        PostConfigAction::Reload(unit) => Some(ServiceAction::Reload(unit.clone())),
+        PostConfigAction::Restart(unit) => Some(ServiceAction::Restart(unit.clone())),
+        PostConfigAction::Special => Some(ServiceAction::Reload(crio())),
+        PostConfigAction::None | PostConfigAction::Drain | PostConfigAction::Reboot => None,
     });
     let services = if reboot.is_some() {
         Vec::new()

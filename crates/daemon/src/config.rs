@@ -131,7 +131,7 @@ impl NodeConfig {
         });
         let object: MachineConfig =
             serde_json::from_value(object).map_err(|error| ManifestError::WrongShape {
-                origin: manifest::Origin {
+                origin: manifest::ManifestOrigin {
                     file: file.to_owned(),
                     line: 1,
                 },

@@ -3,13 +3,15 @@
 //! came with the image are missing. Runs before the kubelet, so there is no cluster to connect to.
 
 use mco_api::MachineConfig;
-use mco_core::config::disruption::Policy;
+use mco_core::config::disruption::DisruptionPolicy;
 use mco_core::config::extensions;
 use mco_core::config::reconcilable::Overrides;
-use mco_host::os::{Backend, OsError, OsState, missing_kernel_arguments, same_image, split_kernel_arguments};
+use mco_host::os::{
+    OsBackend, OsError, OsState, missing_kernel_arguments, same_image, split_kernel_arguments,
+};
 use mco_host::{FsError, Machine, Reboot, RootedPath};
 
-use crate::apply::{self, Circumstances, Request, Settled};
+use crate::apply::{self, ApplyRequest, ApplyResult, Circumstances};
 use crate::config::NodeConfig;
 use crate::disk::{self, DiskError};
 use crate::once::{self, OnceError, RebootPolicy};
@@ -51,9 +53,12 @@ pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, O
     })?;
     let config = new.name().to_owned();
     let mut old = as_running(machine, new.clone())
-        .map_err(apply::ApplyError::from)?
+        .map_err(apply::ConfigApplyError::from)?
         .unnamed();
-    let state = machine.os.state(&machine.root).map_err(apply::ApplyError::from)?;
+    let state = machine
+        .os
+        .state(&machine.root)
+        .map_err(apply::ConfigApplyError::from)?;
     old.object_mut().spec.kernel_arguments =
         in_order(&new.object.spec.kernel_arguments, &state.kernel_arguments);
     let encapsulated = RootedPath::new(paths::ENCAPSULATED).map_err(FsError::from)?;
@@ -62,10 +67,10 @@ pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, O
         return Ok(FirstBoot::Complete { config });
     }
     let because = format!("Completing firstboot provisioning to {config}");
-    let request = Request {
+    let request = ApplyRequest {
         old: &old,
         new: &new,
-        policy: &Policy::default(),
+        policy: &DisruptionPolicy::default(),
         overrides: Overrides::default(),
         circumstances: Circumstances::Standalone,
         reboot_owed: Some(&because),
@@ -96,12 +101,12 @@ fn come_back(
         source,
     })?;
     let config = new.name().to_owned();
-    let old = as_running(machine, new.clone()).map_err(apply::ApplyError::from)?;
+    let old = as_running(machine, new.clone()).map_err(apply::ConfigApplyError::from)?;
     let because = format!("Completing the revert from a built image to {config}");
-    let mut request = Request {
+    let mut request = ApplyRequest {
         old: &old,
         new: &new,
-        policy: &Policy::default(),
+        policy: &DisruptionPolicy::default(),
         overrides: Overrides::default(),
         // Certificates on disk are newer than the recorded config.
         circumstances: Circumstances::Cluster,
@@ -131,9 +136,11 @@ fn finish(
         .map(|journal| apply::settle(machine, journal, &Uninterrupted))
         .transpose()?;
     match (settled, reboots) {
-        (None | Some(Settled::Done), _) => Ok(FirstBoot::Complete { config }),
-        (Some(Settled::AwaitingBoot { .. }), RebootPolicy::Never) => Ok(FirstBoot::NeedsReboot { config }),
-        (Some(Settled::AwaitingBoot { because }), RebootPolicy::WhenNeeded) => {
+        (None | Some(ApplyResult::Done), _) => Ok(FirstBoot::Complete { config }),
+        (Some(ApplyResult::AwaitingBoot { .. }), RebootPolicy::Never) => {
+            Ok(FirstBoot::NeedsReboot { config })
+        }
+        (Some(ApplyResult::AwaitingBoot { because }), RebootPolicy::WhenNeeded) => {
             match apply::reboot(machine, &because)? {
                 Reboot::Queued => Ok(FirstBoot::Rebooting { config }),
                 Reboot::Simulated => {
@@ -162,14 +169,14 @@ pub fn expected(machine: &Machine) -> Result<Option<NodeConfig>, OnceError> {
         source,
     })?;
     Ok(Some(
-        as_running(machine, config).map_err(apply::ApplyError::from)?,
+        as_running(machine, config).map_err(apply::ConfigApplyError::from)?,
     ))
 }
 
 /// Returns the config with the running OS in place of the desired one.
 pub fn as_running(machine: &Machine, mut config: NodeConfig) -> Result<NodeConfig, OsError> {
     let state = machine.os.state(&machine.root)?;
-    if machine.os.backend() != Backend::PackageMode {
+    if machine.os.backend() != OsBackend::PackageMode {
         let runs = state.image.clone().unwrap_or_default();
         if !config.os_image().is_empty() && !same_image(&runs, config.os_image()) {
             config.built_image = None;

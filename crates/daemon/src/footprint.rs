@@ -11,13 +11,13 @@ use std::path::Path;
 use rustix::mm::{Advice, madvise};
 
 /// Releases all memory that an idle process does not need.
-pub fn give_back() -> io::Result<()> {
-    give_back_heap();
-    give_back_program()
+pub fn release_memory() -> io::Result<()> {
+    release_heap();
+    release_program_pages()
 }
 
 /// Returns freed heap memory, which the allocator retains for reuse, to the kernel.
-fn give_back_heap() {
+fn release_heap() {
     #[cfg(target_env = "gnu")]
     {
         #[expect(unsafe_code, reason = "malloc_trim is only available through the C library")]
@@ -29,7 +29,7 @@ fn give_back_heap() {
 }
 
 /// Drops the pages of the program text. They are read from their files again on demand.
-fn give_back_program() -> io::Result<()> {
+fn release_program_pages() -> io::Result<()> {
     let program = fs::read_link("/proc/self/exe")?;
     let maps = fs::read_to_string("/proc/self/maps")?;
     for range in unchanged_mappings(&maps, &program) {
@@ -89,7 +89,7 @@ e000-f000 r-xp 00000000 00:00 0 [vdso]
     #[test]
     fn the_program_goes_on() {
         for _ in 0..3 {
-            give_back().unwrap();
+            release_memory().unwrap();
             assert_eq!(format!("{:?}", std::time::Duration::from_millis(1500)), "1.5s");
         }
     }

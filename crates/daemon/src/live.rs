@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use mco_api::ControllerConfig;
-use mco_host::{Attributes, FsError, Kind, Root, RootedPath};
+use mco_host::{Attributes, FileKind, FsError, Root, RootedPath};
 use thiserror::Error;
 
 use crate::config::NodeConfig;
@@ -121,7 +121,7 @@ pub fn sync(
 /// Writes a file if its contents differ. An existing file keeps its mode and owner.
 fn put(root: &Root, path: &RootedPath, contents: &[u8], attributes: Attributes) -> Result<bool, FsError> {
     let attributes = match root.entry(path)? {
-        Some(entry) if entry.kind == Kind::File => {
+        Some(entry) if entry.kind == FileKind::File => {
             if root.read(path, LARGEST)?.as_deref() == Some(contents) {
                 return Ok(false);
             }
@@ -148,7 +148,7 @@ fn stale_registries(
     let all = RootedPath::new(paths::REGISTRY_CAS).map_err(FsError::from)?;
     if root
         .entry(&all)?
-        .is_none_or(|entry| entry.kind != Kind::Directory)
+        .is_none_or(|entry| entry.kind != FileKind::Directory)
     {
         return Ok(Vec::new());
     }
@@ -165,7 +165,7 @@ fn stale_registries(
         let certificate = directory.join(REGISTRY_CA).map_err(FsError::from)?;
         let is_directory = root
             .entry(&directory)?
-            .is_some_and(|entry| entry.kind == Kind::Directory);
+            .is_some_and(|entry| entry.kind == FileKind::Directory);
         if is_directory
             && !wanted.files.contains_key(&certificate)
             && !managed.contains(&certificate)

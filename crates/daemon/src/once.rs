@@ -1,15 +1,15 @@
 //! Applies a config to a machine without a cluster. Idempotent.
 
-use mco_core::config::disruption::Policy;
+use mco_core::config::disruption::DisruptionPolicy;
 use mco_core::config::reconcilable::Overrides;
 use mco_host::{FsError, Machine, PowerError, Reboot, RootedPath};
 use thiserror::Error;
 
-use crate::apply::{self, ApplyError, Circumstances, Request, Settled};
+use crate::apply::{self, ApplyRequest, ApplyResult, Circumstances, ConfigApplyError};
 use crate::config::NodeConfig;
 use crate::disk::{self, DiskError};
 use crate::paths;
-use crate::transaction::{self, Checkpoints, Failure, Journal, Recovered, TransactionError};
+use crate::transaction::{self, Checkpoints, Journal, Recovered, TransactionError, TransactionFailure};
 use crate::validate::{self, Mismatch, ValidateError};
 
 /// Whether a change that needs a reboot may request it at once.
@@ -21,7 +21,7 @@ pub enum RebootPolicy {
 
 /// The result of applying a config.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum OnceOutcome {
     /// The machine was already up to date.
     Unchanged,
     /// The machine is up to date; `changed` paths were written.
@@ -41,11 +41,11 @@ pub enum OnceError {
     #[error(transparent)]
     Files(#[from] FsError),
     #[error(transparent)]
-    Apply(#[from] ApplyError),
+    Apply(#[from] ConfigApplyError),
     #[error(transparent)]
     Recovery(#[from] TransactionError),
     #[error(transparent)]
-    Proof(#[from] Failure),
+    Proof(#[from] TransactionFailure),
     #[error(transparent)]
     Power(#[from] PowerError),
     #[error(transparent)]
@@ -79,14 +79,14 @@ pub fn apply(
     new: &NodeConfig,
     reboots: RebootPolicy,
     checkpoints: &dyn Checkpoints,
-) -> Result<Outcome, OnceError> {
+) -> Result<OnceOutcome, OnceError> {
     let _lock = lock(machine)?;
     let owed = settle_past(machine, checkpoints)?;
     let old = disk::current_config(&machine.root)?.unwrap_or_else(NodeConfig::empty);
-    let request = Request {
+    let request = ApplyRequest {
         old: &old,
         new,
-        policy: &Policy::default(),
+        policy: &DisruptionPolicy::default(),
         overrides: Overrides::default(),
         circumstances: Circumstances::Standalone,
         reboot_owed: owed.as_deref(),
@@ -94,7 +94,7 @@ pub fn apply(
     let prepared = apply::prepare(machine, &request)?;
     let superseded = match (
         &owed,
-        transaction::read_journal(&machine.root).map_err(Failure::from)?,
+        transaction::read_journal(&machine.root).map_err(TransactionFailure::from)?,
     ) {
         (Some(because), Some(journal))
             if prepared.changed_paths().next().is_none() && prepared.system_change().is_none() =>
@@ -109,12 +109,12 @@ pub fn apply(
         transaction::supersede(machine, &journal, checkpoints)?;
     }
     let Some(journal) = apply::commit(machine, prepared, checkpoints)? else {
-        return Ok(Outcome::Unchanged);
+        return Ok(OnceOutcome::Unchanged);
     };
     let changed = journal.paths();
     match apply::settle(machine, journal.clone(), checkpoints)? {
-        Settled::Done => Ok(Outcome::Applied { changed }),
-        Settled::AwaitingBoot { because } => {
+        ApplyResult::Done => Ok(OnceOutcome::Applied { changed }),
+        ApplyResult::AwaitingBoot { because } => {
             finish(machine, &journal, because, reboots, changed, checkpoints)
         }
     }
@@ -141,9 +141,9 @@ pub fn settle_past_unproven(
         Recovered::Nothing | Recovered::RolledBack { .. } => Ok(None),
         Recovered::AwaitingBoot(journal) => Ok(Some(journal)),
         Recovered::InPlace(journal) => match apply::settle(machine, journal, checkpoints)? {
-            Settled::Done => Ok(None),
-            Settled::AwaitingBoot { .. } => {
-                Ok(transaction::read_journal(&machine.root).map_err(Failure::from)?)
+            ApplyResult::Done => Ok(None),
+            ApplyResult::AwaitingBoot { .. } => {
+                Ok(transaction::read_journal(&machine.root).map_err(TransactionFailure::from)?)
             }
         },
     }
@@ -171,15 +171,15 @@ fn finish(
     reboots: RebootPolicy,
     changed: usize,
     checkpoints: &dyn Checkpoints,
-) -> Result<Outcome, OnceError> {
+) -> Result<OnceOutcome, OnceError> {
     if reboots == RebootPolicy::Never {
-        return Ok(Outcome::NeedsReboot { because, changed });
+        return Ok(OnceOutcome::NeedsReboot { because, changed });
     }
     match apply::reboot(machine, &because)? {
-        Reboot::Queued => Ok(Outcome::Rebooting { because, changed }),
+        Reboot::Queued => Ok(OnceOutcome::Rebooting { because, changed }),
         Reboot::Simulated => {
             prove_boot(machine, journal, checkpoints)?;
-            Ok(Outcome::Applied { changed })
+            Ok(OnceOutcome::Applied { changed })
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use mco_core::config::diff::ConfigDiff;
 use mco_core::config::extensions::{self, EXTENSIONS, KernelType};
-use mco_host::os::{Backend, KernelSwap, OsChange, OsState, same_image, split_kernel_arguments};
+use mco_host::os::{KernelSwap, OsBackend, OsChange, OsState, same_image, split_kernel_arguments};
 use thiserror::Error;
 
 use crate::config::NodeConfig;
@@ -34,8 +34,8 @@ pub enum OsChangeError {
 
 /// The machine that the change applies to.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
-    pub backend: Backend,
+pub struct OsChangeContext<'a> {
+    pub backend: OsBackend,
     pub state: &'a OsState,
     pub architecture: &'a str,
 }
@@ -45,7 +45,7 @@ pub fn os_change(
     old: &NodeConfig,
     new: &NodeConfig,
     diff: &ConfigDiff,
-    place: Place<'_>,
+    place: OsChangeContext<'_>,
 ) -> Result<Option<OsChange>, OsChangeError> {
     let mut change = OsChange {
         image: image_to_stage(new, diff, place).map(str::to_owned),
@@ -66,7 +66,11 @@ pub fn os_change(
 }
 
 /// Returns the image, unless it is already booted or the system is not image-based.
-pub fn image_to_stage<'a>(new: &'a NodeConfig, diff: &ConfigDiff, place: Place<'_>) -> Option<&'a str> {
+pub fn image_to_stage<'a>(
+    new: &'a NodeConfig,
+    diff: &ConfigDiff,
+    place: OsChangeContext<'_>,
+) -> Option<&'a str> {
     let wanted = new.os_image();
     let runs = || {
         place
@@ -75,14 +79,14 @@ pub fn image_to_stage<'a>(new: &'a NodeConfig, diff: &ConfigDiff, place: Place<'
             .as_deref()
             .is_some_and(|booted| same_image(booted, wanted))
     };
-    let applies = diff.os_image.is_some() && !wanted.is_empty() && place.backend != Backend::PackageMode;
+    let applies = diff.os_image.is_some() && !wanted.is_empty() && place.backend != OsBackend::PackageMode;
     (applies && !runs()).then_some(wanted)
 }
 
 fn change_kernel(
     new: &NodeConfig,
     diff: &ConfigDiff,
-    place: Place<'_>,
+    place: OsChangeContext<'_>,
     change: &mut OsChange,
 ) -> Result<(), OsChangeError> {
     if diff.kernel_type.is_none() && change.image.is_none() {
@@ -104,7 +108,7 @@ fn change_kernel(
 fn change_extensions(
     new: &NodeConfig,
     diff: &ConfigDiff,
-    place: Place<'_>,
+    place: OsChangeContext<'_>,
     change: &mut OsChange,
 ) -> Result<(), OsChangeError> {
     let wanted = &new.object.spec.extensions;
@@ -158,8 +162,8 @@ mod tests {
 
     fn change(old: &Value, new: &Value, state: &OsState) -> Option<OsChange> {
         let (old, new) = (config(old), config(new));
-        let place = Place {
-            backend: Backend::RpmOstree,
+        let place = OsChangeContext {
+            backend: OsBackend::RpmOstree,
             state,
             architecture: "x86_64",
         };
@@ -178,8 +182,8 @@ mod tests {
 
     #[test]
     fn all_old_kernel_arguments_go_and_all_new_ones_come() {
-        type Words = &'static [&'static str];
-        let cases: &[(Words, Words, Words, Words)] = &[
+        type PackageNames = &'static [&'static str];
+        let cases: &[(PackageNames, PackageNames, PackageNames, PackageNames)] = &[
             (&[], &["hello=world"], &[], &["hello=world"]),
             (&["hello=world"], &[], &["hello=world"], &[]),
             (
@@ -261,8 +265,8 @@ mod tests {
         );
         let pages = config(&json!({"kernelType": "64k-pages"}));
         let empty = config(&default);
-        let place = Place {
-            backend: Backend::RpmOstree,
+        let place = OsChangeContext {
+            backend: OsBackend::RpmOstree,
             state: &state,
             architecture: "x86_64",
         };
@@ -277,8 +281,8 @@ mod tests {
             config(&json!({"osImageURL": "quay.io/os@sha256:1"})),
         );
         let state = OsState::default();
-        let place = Place {
-            backend: Backend::PackageMode,
+        let place = OsChangeContext {
+            backend: OsBackend::PackageMode,
             state: &state,
             architecture: "x86_64",
         };

@@ -5,14 +5,14 @@
 //! image; see [`crate::firstboot`], which also removes the unit.
 
 use mco_api::ControllerConfig;
-use mco_host::os::Backend;
+use mco_host::os::OsBackend;
 use mco_host::systemd::UNIT_DIRECTORY;
 use mco_host::{Attributes, FsError, Root, RootedPath};
 use thiserror::Error;
 
 use crate::config::NodeConfig;
 use crate::paths;
-use crate::plan::{Action, NewContents, Step};
+use crate::plan::{NewContents, PlanAction, PlanStep};
 
 pub const UNIT: &str = "machine-config-daemon-revert.service";
 /// The key of our own image in a ControllerConfig.
@@ -94,26 +94,30 @@ impl WayBack {
              [Install]\n\
              RequiredBy=multi-user.target\n",
             note = paths::REVERT_CONFIG,
-            secret = mco_core::rollout::kept_images::PULL_SECRET,
+            secret = mco_core::rollout::pinned_images_on_node::PULL_SECRET,
         )
     }
 }
 
 /// Returns whether a change leaves a built image on a machine where that affects files.
-pub fn is_needed(backend: Backend, old: &NodeConfig, new: &NodeConfig) -> bool {
-    let from_image = matches!(backend, Backend::RpmOstree | Backend::Bootc);
+pub fn is_needed(backend: OsBackend, old: &NodeConfig, new: &NodeConfig) -> bool {
+    let from_image = matches!(backend, OsBackend::RpmOstree | OsBackend::Bootc);
     from_image && old.built_image.is_some() && new.built_image.is_none()
 }
 
 /// Returns the steps that prepare the revert. They are part of the change, so a rollback removes them.
-pub fn preparation(root: &Root, way: &WayBack, new: &NodeConfig) -> Result<Vec<Step<'static>>, RevertError> {
+pub fn preparation(
+    root: &Root,
+    way: &WayBack,
+    new: &NodeConfig,
+) -> Result<Vec<PlanStep<'static>>, RevertError> {
     let note = serde_json::to_vec(&*new.object).map_err(RevertError::Encode)?;
     let mut steps = vec![
         write(paths::REVERT_CONFIG, note, NOTE_ATTRIBUTES)?,
         write(&unit_path(), way.unit().into_bytes(), UNIT_ATTRIBUTES)?,
-        Step {
+        PlanStep {
             path: RootedPath::new(&link_path()).map_err(FsError::from)?,
-            action: Action::Link { target: unit_path() },
+            action: PlanAction::Link { target: unit_path() },
         },
     ];
     if way.proxied {
@@ -121,16 +125,16 @@ pub fn preparation(root: &Root, way: &WayBack, new: &NodeConfig) -> Result<Vec<S
         if !root.exists(&from)? {
             return Err(RevertError::NoProxyFile);
         }
-        steps.push(Step {
+        steps.push(PlanStep {
             path: RootedPath::new(paths::PROXY_ENV_BACKUP).map_err(FsError::from)?,
-            action: Action::Copy { from },
+            action: PlanAction::Copy { from },
         });
     }
     with_directories(root, steps)
 }
 
 /// Returns the steps that remove the files of an earlier revert.
-pub fn leftovers(root: &Root) -> Result<Vec<Step<'static>>, FsError> {
+pub fn leftovers(root: &Root) -> Result<Vec<PlanStep<'static>>, FsError> {
     let mut steps = Vec::new();
     for path in [
         link_path(),
@@ -140,9 +144,9 @@ pub fn leftovers(root: &Root) -> Result<Vec<Step<'static>>, FsError> {
     ] {
         let path = RootedPath::new(&path)?;
         if root.entry(&path)?.is_some() {
-            steps.push(Step {
+            steps.push(PlanStep {
                 path,
-                action: Action::Remove,
+                action: PlanAction::Remove,
             });
         }
     }
@@ -157,17 +161,20 @@ fn link_path() -> String {
     format!("{UNIT_DIRECTORY}/multi-user.target.requires/{UNIT}")
 }
 
-fn write(path: &str, bytes: Vec<u8>, attributes: Attributes) -> Result<Step<'static>, FsError> {
-    Ok(Step {
+fn write(path: &str, bytes: Vec<u8>, attributes: Attributes) -> Result<PlanStep<'static>, FsError> {
+    Ok(PlanStep {
         path: RootedPath::new(path)?,
-        action: Action::Write {
+        action: PlanAction::Write {
             contents: NewContents::Bytes(bytes),
             attributes,
         },
     })
 }
 
-fn with_directories(root: &Root, steps: Vec<Step<'static>>) -> Result<Vec<Step<'static>>, RevertError> {
+fn with_directories(
+    root: &Root,
+    steps: Vec<PlanStep<'static>>,
+) -> Result<Vec<PlanStep<'static>>, RevertError> {
     let mut directories: Vec<RootedPath> = Vec::new();
     for parent in steps.iter().filter_map(|step| step.path.parent()) {
         directories.extend(root.missing_directories(&parent)?);
@@ -175,9 +182,9 @@ fn with_directories(root: &Root, steps: Vec<Step<'static>>) -> Result<Vec<Step<'
     directories.sort();
     directories.dedup();
     let attributes = DIRECTORY_ATTRIBUTES;
-    let create = |path| Step {
+    let create = |path| PlanStep {
         path,
-        action: Action::CreateDirectory { attributes },
+        action: PlanAction::CreateDirectory { attributes },
     };
     Ok(directories.into_iter().map(create).chain(steps).collect())
 }
@@ -259,18 +266,24 @@ mod tests {
         let plain = NodeConfig::empty;
         let built = |image: &str| plain().with_built_image(Some(image.to_owned()));
         for (name, backend, old, new, needed) in [
-            ("left", Backend::RpmOstree, built("a"), plain(), true),
-            ("left on bootc", Backend::Bootc, built("a"), plain(), true),
-            ("another build", Backend::RpmOstree, built("a"), built("b"), false),
-            ("entered", Backend::RpmOstree, plain(), built("a"), false),
+            ("left", OsBackend::RpmOstree, built("a"), plain(), true),
+            ("left on bootc", OsBackend::Bootc, built("a"), plain(), true),
+            (
+                "another build",
+                OsBackend::RpmOstree,
+                built("a"),
+                built("b"),
+                false,
+            ),
+            ("entered", OsBackend::RpmOstree, plain(), built("a"), false),
             (
                 "a machine without images",
-                Backend::PackageMode,
+                OsBackend::PackageMode,
                 built("a"),
                 plain(),
                 false,
             ),
-            ("a directory", Backend::Simulated, built("a"), plain(), false),
+            ("a directory", OsBackend::Simulated, built("a"), plain(), false),
         ] {
             assert_eq!(is_needed(backend, &old, &new), needed, "{name}");
         }

@@ -7,17 +7,17 @@ use thiserror::Error;
 use crate::agent::{self, Activity};
 use crate::config::NodeConfig;
 use crate::disk::{self, DiskError};
-use crate::transaction::{JournalError, Phase, read_journal};
+use crate::transaction::{JournalError, JournalPhase, read_journal};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Status {
+pub struct DaemonStatusReport {
     /// The config on disk; `None` on a machine that no config was applied to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    pub activity: Doing,
+    pub activity: DaemonActivity,
     /// The agent's activity; `None` if no agent has run since the machine booted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<Activity>,
@@ -31,7 +31,7 @@ pub struct Status {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
-pub enum Doing {
+pub enum DaemonActivity {
     Idle,
     /// A change was interrupted; the next start completes or rolls it back.
     Interrupted {
@@ -61,35 +61,35 @@ pub enum StatusError {
     Power(#[from] PowerError),
 }
 
-pub fn status(machine: &Machine) -> Result<Status, StatusError> {
+pub fn status(machine: &Machine) -> Result<DaemonStatusReport, StatusError> {
     let root = &machine.root;
     let current = disk::current_config(root)?;
     let boot = machine.power.boot_id(root)?;
     let activity = match read_journal(root)? {
-        None => Doing::Idle,
-        Some(journal) if journal.phase == Phase::AwaitingBoot => {
+        None => DaemonActivity::Idle,
+        Some(journal) if journal.phase == JournalPhase::AwaitingBoot => {
             if journal.boot == boot {
-                Doing::AwaitingBoot {
+                DaemonActivity::AwaitingBoot {
                     to: journal.to,
                     because: journal.aftermath.reboot.unwrap_or_default(),
                 }
             } else {
-                Doing::Booted { to: journal.to }
+                DaemonActivity::Booted { to: journal.to }
             }
         }
-        Some(journal) => Doing::Interrupted {
+        Some(journal) => DaemonActivity::Interrupted {
             step: match journal.phase {
-                Phase::Staging => "staging new contents",
-                Phase::Prepared => "moving new contents into place",
-                Phase::Swapped | Phase::AwaitingBoot => "reloading services",
-                Phase::RollingBack => "rolling back to the old contents",
+                JournalPhase::Staging => "staging new contents",
+                JournalPhase::Prepared => "moving new contents into place",
+                JournalPhase::Swapped | JournalPhase::AwaitingBoot => "reloading services",
+                JournalPhase::RollingBack => "rolling back to the old contents",
             },
             paths: journal.paths(),
             from: journal.from,
             to: journal.to,
         },
     };
-    Ok(Status {
+    Ok(DaemonStatusReport {
         image: current.as_ref().and_then(|config| config.built_image.clone()),
         config: current
             .as_ref()

@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use mco_daemon::once::{self, Outcome, RebootPolicy};
+use mco_daemon::once::{self, OnceOutcome, RebootPolicy};
 use mco_daemon::transaction::Uninterrupted;
 use mco_daemon::{disk, paths, validate};
 use mco_host::systemd::ServiceAction;
@@ -36,7 +36,7 @@ fn files_get_contents_mode_and_owner_and_the_second_run_does_nothing() {
                 "source": "data:;base64,H4sIAAAAAAACA8tIzcnJ5wIAIDA6NgYAAAA=", "compression": "gzip"}},
         ]}}),
     );
-    assert!(matches!(node.apply(&new).unwrap(), Outcome::Applied { .. }));
+    assert!(matches!(node.apply(&new).unwrap(), OnceOutcome::Applied { .. }));
     assert_eq!(node.read("/etc/deep/er/file"), "hello\n");
     assert_eq!(node.read("/etc/packed"), "hello\n");
     let mode = fs::metadata(node.path("/etc/deep/er/file"))
@@ -45,7 +45,7 @@ fn files_get_contents_mode_and_owner_and_the_second_run_does_nothing() {
         .mode();
     assert_eq!(mode & 0o7777, 0o600);
     assert!(drift(&node).is_empty());
-    assert_eq!(node.apply(&new).unwrap(), Outcome::Unchanged);
+    assert_eq!(node.apply(&new).unwrap(), OnceOutcome::Unchanged);
     assert!(!node.exists(paths::JOURNAL));
 }
 
@@ -116,7 +116,7 @@ fn stamps_of_the_other_implementation_are_understood() {
     node.write("/etc/machine-config-daemon/orig/etc/motd.mcdorig", "welcome\n");
     node.write("/etc/machine-config-daemon/noorig/etc/own.mcdnoorig", "");
     assert!(drift(&node).is_empty());
-    assert_eq!(node.apply(&old).unwrap(), Outcome::Unchanged);
+    assert_eq!(node.apply(&old).unwrap(), OnceOutcome::Unchanged);
     node.apply(&config("rendered-worker-2", &json!({}))).unwrap();
     assert_eq!(node.read("/etc/motd"), "welcome\n");
     assert!(!node.exists("/etc/own"));
@@ -167,7 +167,7 @@ fn units_are_written_enabled_masked_and_taken_back() {
     assert_eq!(link("/etc/systemd/system/gone.service"), "/dev/null");
     assert!(!node.exists("/etc/systemd/system/unknown.service"));
     assert!(drift(&node).is_empty());
-    assert_eq!(node.apply(&new).unwrap(), Outcome::Unchanged);
+    assert_eq!(node.apply(&new).unwrap(), OnceOutcome::Unchanged);
 
     let disabled = config(
         "b",
@@ -212,7 +212,10 @@ fn keys_and_password_of_core_are_kept_in_order() {
         &json!({"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 A", "ssh-ed25519 B"],
                                       "passwordHash": "$y$secret"}]}}),
     );
-    assert!(matches!(node.apply(&with_keys).unwrap(), Outcome::Applied { .. }));
+    assert!(matches!(
+        node.apply(&with_keys).unwrap(),
+        OnceOutcome::Applied { .. }
+    ));
     assert_eq!(
         node.read(paths::AUTHORIZED_KEYS),
         "ssh-ed25519 A\nssh-ed25519 B\n"
@@ -222,7 +225,7 @@ fn keys_and_password_of_core_are_kept_in_order() {
     assert_eq!(mode(paths::SSH_DIRECTORY), 0o700);
     assert!(node.read("/etc/shadow").contains("core:$y$secret:"));
     assert!(drift(&node).is_empty());
-    assert_eq!(node.apply(&with_keys).unwrap(), Outcome::Unchanged);
+    assert_eq!(node.apply(&with_keys).unwrap(), OnceOutcome::Unchanged);
 
     node.apply(&config("b", &json!({}))).unwrap();
     assert_eq!(node.read(paths::AUTHORIZED_KEYS), "");
@@ -305,7 +308,7 @@ fn directories_and_links_of_a_document_are_made_without_a_cluster() {
         "../usr/share/zoneinfo/UTC"
     );
     assert!(drift(&node).is_empty());
-    assert_eq!(node.apply(&new).unwrap(), Outcome::Unchanged);
+    assert_eq!(node.apply(&new).unwrap(), OnceOutcome::Unchanged);
 }
 
 #[test]
@@ -344,7 +347,7 @@ fn a_service_that_fails_brings_the_old_state_back() {
     );
     assert_eq!(node.snapshot(), before);
     node.services.set_failing("crio.service", false);
-    assert!(matches!(node.apply(&new).unwrap(), Outcome::Applied { .. }));
+    assert!(matches!(node.apply(&new).unwrap(), OnceOutcome::Applied { .. }));
 }
 
 #[test]
@@ -356,16 +359,16 @@ fn a_boot_is_owed_until_it_happened_even_if_the_config_changes_again() {
         "b",
         &files(&[file("/etc/x", "1"), file("/etc/containers/policy.json", "{}")]),
     );
-    assert!(matches!(apply(&first), Outcome::NeedsReboot { .. }));
+    assert!(matches!(apply(&first), OnceOutcome::NeedsReboot { .. }));
     assert!(
-        matches!(apply(&first), Outcome::NeedsReboot { changed: 0, .. }),
+        matches!(apply(&first), OnceOutcome::NeedsReboot { changed: 0, .. }),
         "asking again changes nothing"
     );
     // On its own this change only reloads a service.
-    assert!(matches!(apply(&second), Outcome::NeedsReboot { .. }));
+    assert!(matches!(apply(&second), OnceOutcome::NeedsReboot { .. }));
     assert!(node.services.performed().is_empty());
     node.machine.power.reboot(&node.machine.root, "test").unwrap();
-    assert_eq!(apply(&second), Outcome::Unchanged);
+    assert_eq!(apply(&second), OnceOutcome::Unchanged);
     assert!(!node.exists(paths::JOURNAL));
     let left: Vec<_> = node
         .snapshot()
@@ -380,14 +383,14 @@ fn kernel_arguments_and_images_are_there_after_the_boot_and_proven() {
     let node = Node::new();
     let spec = json!({"kernelArguments": ["nosmt"], "osImageURL": "quay.io/os@sha256:1"});
     let new = config_with("a", &json!({}), &spec);
-    assert!(matches!(node.apply(&new).unwrap(), Outcome::Applied { .. }));
+    assert!(matches!(node.apply(&new).unwrap(), OnceOutcome::Applied { .. }));
     let state = node.machine.os.state(&node.machine.root).unwrap();
     assert_eq!(
         (state.image.as_deref(), state.kernel_arguments),
         (Some("quay.io/os@sha256:1"), vec!["nosmt".to_owned()])
     );
     assert!(drift(&node).is_empty());
-    assert_eq!(node.apply(&new).unwrap(), Outcome::Unchanged);
+    assert_eq!(node.apply(&new).unwrap(), OnceOutcome::Unchanged);
 }
 
 #[test]

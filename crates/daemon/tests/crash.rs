@@ -14,7 +14,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use mco_daemon::config::NodeConfig;
-use mco_daemon::once::{self, Outcome, RebootPolicy};
+use mco_daemon::once::{self, OnceOutcome, RebootPolicy};
 use mco_daemon::transaction::{Checkpoints, Uninterrupted};
 use mco_daemon::{disk, paths, validate};
 use mco_host::Machine;
@@ -173,7 +173,7 @@ impl Bench {
         assert_same(&node_snapshot(&self.root()), &self.new, what);
         assert_eq!(
             apply(),
-            Outcome::Unchanged,
+            OnceOutcome::Unchanged,
             "{what}: a second run must have nothing to do"
         );
     }

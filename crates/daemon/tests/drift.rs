@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mco_daemon::config::NodeConfig;
-use mco_daemon::drift::{Monitor, Watch};
+use mco_daemon::drift::{DriftCheck, Monitor};
 use serde_json::json;
 use support::{Node, config, file, gzip};
 
@@ -40,7 +40,7 @@ fn node() -> (Node, NodeConfig) {
 const LONG: Duration = Duration::from_mins(1);
 
 /// Returns the first result after a change; `None` on timeout.
-async fn verdict(monitor: &mut Monitor, longest: Duration) -> Option<Watch> {
+async fn verdict(monitor: &mut Monitor, longest: Duration) -> Option<DriftCheck> {
     tokio::time::timeout(longest, monitor.wait())
         .await
         .ok()
@@ -87,7 +87,7 @@ async fn every_kind_of_change_to_every_kind_of_file_is_noticed() {
             change(&node, path);
             let cause = format!("{cause} {path:?}");
             match verdict(&mut monitor, LONG).await {
-                Some(Watch::Drifted(mismatches)) => assert!(
+                Some(DriftCheck::Drifted(mismatches)) => assert!(
                     mismatches[0].cause.starts_with(&cause),
                     "{subject} {what}: {}",
                     mismatches[0].cause
@@ -135,7 +135,7 @@ async fn changes_that_hide_are_noticed_as_well() {
         let mut monitor = watch(&node, config);
         change(&node);
         match verdict(&mut monitor, LONG).await {
-            Some(Watch::Drifted(mismatches)) => {
+            Some(DriftCheck::Drifted(mismatches)) => {
                 assert!(
                     mismatches[0].cause.starts_with(cause),
                     "{name}: {}",
@@ -156,10 +156,10 @@ async fn what_is_no_drift_is_not_reported() {
     assert_eq!(verdict(&mut monitor, Duration::from_millis(300)).await, None);
     // Neither timestamps nor rewriting the same text is drift.
     node.write("/etc/watched/a", "right\n");
-    assert_eq!(verdict(&mut monitor, LONG).await, Some(Watch::Intact));
+    assert_eq!(verdict(&mut monitor, LONG).await, Some(DriftCheck::Intact));
     // An empty drop-in may be absent.
     node.write("/etc/systemd/system/x.service.d/20.conf", "");
-    assert_eq!(verdict(&mut monitor, LONG).await, Some(Watch::Intact));
+    assert_eq!(verdict(&mut monitor, LONG).await, Some(DriftCheck::Intact));
 }
 
 #[tokio::test]
@@ -167,7 +167,9 @@ async fn putting_it_back_clears_it() {
     let (node, config) = node();
     let mut monitor = watch(&node, config);
     node.write("/etc/watched/a", "wrong\n");
-    assert!(matches!(verdict(&mut monitor, LONG).await, Some(Watch::Drifted(found)) if found.len() == 1));
+    assert!(
+        matches!(verdict(&mut monitor, LONG).await, Some(DriftCheck::Drifted(found)) if found.len() == 1)
+    );
     node.write("/etc/watched/a", "right\n");
-    assert_eq!(verdict(&mut monitor, LONG).await, Some(Watch::Intact));
+    assert_eq!(verdict(&mut monitor, LONG).await, Some(DriftCheck::Intact));
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use mco_daemon::config::NodeConfig;
-use mco_daemon::once::{self, Outcome, RebootPolicy};
+use mco_daemon::once::{self, OnceOutcome, RebootPolicy};
 use mco_daemon::transaction::{Checkpoints, Uninterrupted};
 use mco_host::Machine;
 use mco_host::systemd::SimulatedServices;
@@ -85,7 +85,7 @@ fn an_error_of_the_disk_at_any_step_undoes_everything() {
         assert!(
             matches!(
                 node.apply(&new()).unwrap(),
-                Outcome::Applied { .. } | Outcome::Unchanged
+                OnceOutcome::Applied { .. } | OnceOutcome::Unchanged
             ),
             "step {step}"
         );

@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use mco_daemon::config::NodeConfig;
-use mco_daemon::once::Outcome;
+use mco_daemon::once::OnceOutcome;
 use mco_ignition::model::{Config, File};
 use serde_json::json;
 use support::{Node, config, file, files};
@@ -193,9 +193,9 @@ fn ten_thousand_files_are_applied_and_taken_away() {
         .map(|index| file(&format!("/etc/many/{}/{index}", index % 100), "x\n"))
         .collect();
     let many = config("many", &files(&many));
-    assert!(matches!(node.apply(&many).unwrap(), Outcome::Applied { changed } if changed > 20_000));
+    assert!(matches!(node.apply(&many).unwrap(), OnceOutcome::Applied { changed } if changed > 20_000));
     assert_eq!(node.read("/etc/many/99/9999"), "x\n");
-    assert_eq!(node.apply(&many).unwrap(), Outcome::Unchanged);
+    assert_eq!(node.apply(&many).unwrap(), OnceOutcome::Unchanged);
 }
 
 #[test]

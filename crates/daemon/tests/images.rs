@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use mco_core::generators::registries::REGISTRIES_CONF;
-use mco_core::rollout::kept_images::{CRIO_DROP_IN, ImageSet, PULL_SECRET};
+use mco_core::rollout::pinned_images_on_node::{CRIO_DROP_IN, ImageSet, PULL_SECRET};
 use mco_daemon::images::{self, ImagesError, Terms};
 use mco_daemon::paths;
 use mco_host::Machine;
@@ -64,7 +64,7 @@ impl Host {
         fs::write(path, text).unwrap();
     }
 
-    fn fetch(&self, images: &[&str], terms: Terms) -> Result<images::Fetched, ImagesError> {
+    fn fetch(&self, images: &[&str], terms: Terms) -> Result<images::FetchResult, ImagesError> {
         images::fetch(&self.machine, &names(images), terms, &AtomicBool::new(false))
     }
 
@@ -103,7 +103,7 @@ fn images_are_pulled_with_the_credentials_of_their_mirror_and_a_port_has_its_own
         "mirror.example/c",
         "else.example/d",
     ];
-    assert_eq!(host.fetch(&asked, TERMS).unwrap(), images::Fetched::default());
+    assert_eq!(host.fetch(&asked, TERMS).unwrap(), images::FetchResult::default());
     let mut pulls = host.registry.pulls();
     pulls.sort();
     let with = |name: &str, user: Option<&str>| (image(name), user.map(str::to_owned));

@@ -11,7 +11,7 @@ const LONGEST_COMPLAINT: usize = 256;
 
 /// Runs tools; tests provide a fake.
 pub trait Commands: fmt::Debug + Send + Sync {
-    fn run(&self, program: &str, arguments: &[&str]) -> Result<Output, CommandError> {
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<CommandOutput, CommandError> {
         self.run_with(program, arguments, &[])
     }
 
@@ -21,11 +21,11 @@ pub trait Commands: fmt::Debug + Send + Sync {
         program: &str,
         arguments: &[&str],
         environment: &[(&str, &str)],
-    ) -> Result<Output, CommandError>;
+    ) -> Result<CommandOutput, CommandError>;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Output {
+pub struct CommandOutput {
     pub stdout: String,
     pub stderr: String,
     /// `None` if a signal terminated the tool.
@@ -81,7 +81,7 @@ impl Commands for HostCommands {
         program: &str,
         arguments: &[&str],
         environment: &[(&str, &str)],
-    ) -> Result<Output, CommandError> {
+    ) -> Result<CommandOutput, CommandError> {
         let result = self
             .command(program)
             .args(arguments)
@@ -97,7 +97,7 @@ impl Commands for HostCommands {
                     program: program.to_owned(),
                 })
             }
-            Ok(output) => Ok(Output {
+            Ok(output) => Ok(CommandOutput {
                 stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
                 stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
                 code: output.status.code(),
@@ -151,21 +151,21 @@ pub(crate) mod testing {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
-    use super::{CommandError, Commands, Output};
+    use super::{CommandError, CommandOutput, Commands};
 
     /// A fake that replays recorded output and records the calls.
     #[derive(Debug, Default)]
     pub struct Recorded {
-        answers: BTreeMap<String, Output>,
+        answers: BTreeMap<String, CommandOutput>,
         asked: Mutex<Vec<String>>,
     }
 
     impl Recorded {
         pub fn answering(answers: &[(&str, &str)]) -> Self {
-            let answer = |text: &str| Output {
+            let answer = |text: &str| CommandOutput {
                 stdout: text.to_owned(),
                 code: Some(0),
-                ..Output::default()
+                ..CommandOutput::default()
             };
             let answers = answers
                 .iter()
@@ -178,16 +178,16 @@ pub(crate) mod testing {
         }
 
         pub fn failing(mut self, command: &str, code: i32, stderr: &str) -> Self {
-            let output = Output {
+            let output = CommandOutput {
                 stderr: stderr.to_owned(),
                 code: Some(code),
-                ..Output::default()
+                ..CommandOutput::default()
             };
             self.answers.insert(command.to_owned(), output);
             self
         }
 
-        pub fn asked(&self) -> Vec<String> {
+        pub fn invocations(&self) -> Vec<String> {
             self.asked.lock().unwrap().clone()
         }
     }
@@ -198,7 +198,7 @@ pub(crate) mod testing {
             program: &str,
             arguments: &[&str],
             environment: &[(&str, &str)],
-        ) -> Result<Output, CommandError> {
+        ) -> Result<CommandOutput, CommandError> {
             let command = [&[program], arguments].concat().join(" ");
             let variables = environment.iter().map(|(name, value)| format!("{name}={value} "));
             self.asked
@@ -246,13 +246,13 @@ mod tests {
             error.to_string(),
             "sh -c echo no >&2; exit 4 failed with exit code 4: no"
         );
-        let told = succeed_with(
+        let reported = succeed_with(
             &HostCommands::default(),
             "sh",
             &["-c", "echo $SECRET"],
             &[("SECRET", "x")],
         );
-        assert_eq!(told.unwrap(), "x\n");
+        assert_eq!(reported.unwrap(), "x\n");
         let missing = succeed(&HostCommands::default(), "no-such-tool-here", &[]).unwrap_err();
         assert_eq!(
             missing.to_string(),

@@ -19,12 +19,12 @@ mod watch;
 
 pub use accounts::{AccountError, Accounts, User};
 pub use command::{
-    CommandError, Commands, HostCommands, NOT_INSTALLED, Output, shortened, succeed, succeed_with,
+    CommandError, CommandOutput, Commands, HostCommands, NOT_INSTALLED, shortened, succeed, succeed_with,
 };
 pub use enter::run_within;
 pub use machine::{Machine, MachineError};
 pub use path::{PathError, RootedPath};
 pub use power::{BootId, Power, PowerError, Reboot, SimulatedPower, SystemdPower, random_name};
-pub use root::{Attributes, Durability, Entry, FsError, Kind, Owner, Ownership, Root};
+pub use root::{Attributes, Durability, FileEntry, FileKind, FileOwner, FsError, Ownership, Root};
 pub use service_manager::ServiceManager;
-pub use watch::{Seen, Watcher};
+pub use watch::{WatchedState, Watcher};

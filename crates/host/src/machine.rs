@@ -9,11 +9,11 @@ use thiserror::Error;
 use crate::accounts::Accounts;
 use crate::command::{Commands, HostCommands};
 use crate::directory;
-use crate::os::{self, Backend, OperatingSystem, OsError, SimulatedOs};
+use crate::os::{self, OperatingSystem, OsBackend, OsError, SimulatedOs};
 use crate::power::{Power, SimulatedPower, SystemdPower};
 use crate::root::{FsError, Ownership, Root};
 use crate::runtime::{ContainerRuntime, Crio, SimulatedRuntime};
-use crate::systemd::{Bus, Services, SimulatedServices, Systemd};
+use crate::systemd::{Bus, Services, SimulatedServices, SystemdServices};
 
 /// Paths that only exist below the root of a booted machine: systemd's marker, and the kernel's boot ID.
 const RUNNING: [&str; 2] = ["run/systemd/system", "proc/sys/kernel/random/boot_id"];
@@ -52,10 +52,10 @@ impl Machine {
         let bus = Bus::at(root);
         let root = Root::open(root, Ownership::Enforced)?;
         let os = os::probe(&root, &commands)?;
-        let finalizes_deployment = matches!(os.backend(), Backend::RpmOstree | Backend::Bootc);
+        let finalizes_deployment = matches!(os.backend(), OsBackend::RpmOstree | OsBackend::Bootc);
         Ok(Self {
             root,
-            services: Box::new(Systemd::new(bus.clone(), Arc::clone(&commands))),
+            services: Box::new(SystemdServices::new(bus.clone(), Arc::clone(&commands))),
             os,
             runtime: Box::new(Crio::new(Arc::clone(&commands))),
             power: Box::new(SystemdPower {

@@ -184,7 +184,7 @@ mod tests {
             Reboot::Queued
         );
         assert_eq!(
-            commands.asked(),
+            commands.invocations(),
             [
                 "systemd-run --unit machine-config-daemon-reboot --collect --description machine-config-daemon: Node \
               will reboot into config x -p Requires=ostree-finalize-staged.service -p \

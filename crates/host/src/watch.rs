@@ -22,14 +22,14 @@ pub struct Watcher {
 
 /// The events received in one wait.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct WatchedState {
     /// Changed paths.
     pub paths: Vec<RootedPath>,
     /// Events were lost, or a watched directory itself was removed: the caller must check everything.
     pub everything: bool,
 }
 
-impl Seen {
+impl WatchedState {
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty() && !self.everything
     }
@@ -78,23 +78,23 @@ impl Watcher {
     }
 
     /// Waits for events until the timeout, then returns all pending ones.
-    pub fn wait(&mut self, longest: Duration) -> io::Result<Seen> {
+    pub fn wait(&mut self, longest: Duration) -> io::Result<WatchedState> {
         let timeout = Timespec {
             tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: longest.subsec_nanos().into(),
         };
         match rustix::event::poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) | Err(Errno::INTR) => Ok(Seen::default()),
+            Ok(0) | Err(Errno::INTR) => Ok(WatchedState::default()),
             Ok(_) => self.take(),
             Err(errno) => Err(errno.into()),
         }
     }
 
     /// Returns all pending events without waiting.
-    pub fn take(&mut self) -> io::Result<Seen> {
+    pub fn take(&mut self) -> io::Result<WatchedState> {
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut reader = inotify::Reader::new(&self.fd, &mut buffer);
-        let mut seen = Seen::default();
+        let mut seen = WatchedState::default();
         loop {
             let event = match reader.next() {
                 Ok(event) => event,

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use mco_host::{Attributes, Durability, FsError, Kind, Owner, Ownership, Root, RootedPath};
+use mco_host::{Attributes, Durability, FileKind, FileOwner, FsError, Ownership, Root, RootedPath};
 
 struct Trap {
     directory: tempfile::TempDir,
@@ -93,7 +93,7 @@ fn a_link_in_the_last_place_is_replaced_and_never_written_through() {
         .unwrap();
     assert_eq!(
         trap.root.entry(&path("/etc/motd")).unwrap().unwrap().kind,
-        Kind::File
+        FileKind::File
     );
     trap.assert_outside_untouched();
 }
@@ -124,7 +124,7 @@ fn a_pipe_or_device_is_refused_and_does_not_block() {
         matches!(
             error,
             FsError::WrongKind {
-                found: Kind::Special,
+                found: FileKind::Special,
                 ..
             }
         ),
@@ -164,7 +164,7 @@ fn a_dangling_link_in_a_parent_is_named() {
 #[test]
 fn an_owner_that_cannot_be_set_is_noted_with_the_file() {
     let trap = Trap::new();
-    let owner = Owner { uid: 1000, gid: 1001 };
+    let owner = FileOwner { uid: 1000, gid: 1001 };
     let attributes = Attributes { mode: 0o600, owner };
     trap.root
         .create_file(&path("/etc/a"), attributes, b"x", None, Durability::Now)
@@ -184,7 +184,7 @@ fn an_owner_that_cannot_be_set_is_noted_with_the_file() {
         (owner, 0o600)
     );
     assert_eq!((found("/etc/d").owner, found("/etc/d").mode), (owner, 0o700));
-    assert_eq!(found("/etc/b").owner, Owner::ROOT);
+    assert_eq!(found("/etc/b").owner, FileOwner::ROOT);
 }
 
 #[test]

@@ -41,12 +41,12 @@ impl fmt::Display for Finding {
 
 /// The result of validation. Warnings never make a config invalid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct FindingReport {
     pub errors: Vec<Finding>,
     pub warnings: Vec<Finding>,
 }
 
-impl Report {
+impl FindingReport {
     pub fn is_valid(&self) -> bool {
         self.errors.is_empty()
     }

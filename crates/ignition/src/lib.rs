@@ -38,8 +38,8 @@ mod v2;
 pub mod validate;
 mod version;
 
-pub use finding::{Finding, Report};
-pub use merge::{Change, Item, KernelArgumentList, MergeEvent, MergeObserver, merge};
+pub use finding::{Finding, FindingReport};
+pub use merge::{KernelArgumentList, MergeChange, MergeEvent, MergeObserver, MergedItem, merge};
 pub use model::Config;
 pub use parse::{ParseError, Parsed, parse, parse_bytes, parse_unvalidated};
 pub use validate::validate;

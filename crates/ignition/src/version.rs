@@ -17,6 +17,13 @@ pub enum SpecVersion {
 }
 
 impl SpecVersion {
+    /// The version that the model has and rendered configs are written in.
+    ///
+    /// To support Ignition 3.6: add the variant, list and name it here, and make it `NEWEST`; mark the new fields
+    /// `since(V3_6)` in [`crate::model`]; list what older clients do not have in `convert::refuse`; serve it in
+    /// `mco_server::negotiate`.
+    pub const NEWEST: Self = Self::V3_5;
+
     /// Every version, oldest first.
     pub const ALL: [Self; 9] = [
         Self::V2_0,

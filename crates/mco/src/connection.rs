@@ -10,8 +10,8 @@ use kube::{Client, Config};
 use mco_client::ReadError;
 
 /// Connect timeout of interactive commands.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-const READ_PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Which cluster")]
@@ -38,8 +38,8 @@ impl Connection {
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
             .map_err(|error| self.unusable(&error))?;
-        config.connect_timeout = Some(CONNECT_PATIENCE);
-        config.read_timeout = Some(READ_PATIENCE);
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = Some(READ_TIMEOUT);
         Ok(config)
     }
 
@@ -92,12 +92,12 @@ impl Connection {
 }
 
 /// Converts an API error to a message with the attempt, the cause and a hint.
-pub fn explained<T>(result: Result<T, kube::Error>, attempt: &str) -> anyhow::Result<T> {
-    result.map_err(|error| worded(ReadError::new(error, attempt)))
+pub fn to_cli_error<T>(result: Result<T, kube::Error>, attempt: &str) -> anyhow::Result<T> {
+    result.map_err(|error| describe_error(ReadError::new(error, attempt)))
 }
 
 /// Converts a read error to a message with command line hints.
-pub fn worded(error: ReadError) -> anyhow::Error {
+pub fn describe_error(error: ReadError) -> anyhow::Error {
     match error {
         ReadError::Refused {
             attempt, code: 401, ..

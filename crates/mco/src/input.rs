@@ -5,15 +5,15 @@ use std::io::{self, BufRead as _, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-pub use mco_client::words::count;
+pub use mco_client::text::count;
 use mco_core::config::manifest::{self, LARGEST_FILE, Manifest};
 use mco_core::generators::templates::TemplateTree;
-use mco_core::pipeline::Stage;
-use mco_core::pipeline::bootstrap::{self, Cluster, Settings};
+use mco_core::pipeline::ClusterStage;
+use mco_core::pipeline::bootstrap::{self, BootstrapCluster, BootstrapSettings};
 use mco_core::pipeline::offline::Inventory;
 use serde_json::Value;
 
-use crate::cli::Base;
+use crate::cli::BaseArguments;
 use crate::commands::VERSION;
 use crate::output;
 
@@ -46,7 +46,7 @@ pub fn manifests(paths: &[PathBuf]) -> anyhow::Result<Manifests> {
 
 /// Reads a directory as a cluster and generates the configs that derive from its objects. Anything that cannot be
 /// parsed is an error; unknown kinds are only reported.
-pub fn cluster(path: &Path, base: &Base) -> anyhow::Result<Cluster> {
+pub fn cluster(path: &Path, base: &BaseArguments) -> anyhow::Result<BootstrapCluster> {
     let manifests = manifests(&[path.to_owned()])?;
     if manifests.unreadable > 0 {
         bail!(
@@ -85,21 +85,21 @@ pub struct BaseInputs {
     templates: Option<TemplateTree>,
     pull_secret: Option<String>,
     payload_version: Option<String>,
-    stage: Option<Stage>,
+    stage: Option<ClusterStage>,
 }
 
 impl BaseInputs {
-    pub fn read(base: &Base) -> anyhow::Result<Self> {
+    pub fn read(base: &BaseArguments) -> anyhow::Result<Self> {
         Ok(Self {
             templates: base.templates.as_deref().map(template_tree).transpose()?,
             pull_secret: base.pull_secret.as_deref().map(pull_secret).transpose()?,
             payload_version: base.payload_version.clone(),
-            stage: base.stage.map(Stage::from),
+            stage: base.stage.map(ClusterStage::from),
         })
     }
 
-    pub fn settings(&self) -> Settings<'_> {
-        Settings {
+    pub fn settings(&self) -> BootstrapSettings<'_> {
+        BootstrapSettings {
             templates: self.templates.as_ref(),
             pull_secret: self.pull_secret.as_deref(),
             controller_version: VERSION,

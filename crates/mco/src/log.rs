@@ -25,7 +25,7 @@ impl Log {
         Writer: for<'a> MakeWriter<'a> + Send + Sync + 'static,
     {
         let level = std::env::var(LOG_LEVEL_VARIABLE).unwrap_or_default();
-        let (filter, handle) = reload::Layer::new(told(LogLevel::named(&level)));
+        let (filter, handle) = reload::Layer::new(filter(LogLevel::named(&level)));
         let lines = fmt::layer()
             .with_ansi(false)
             .with_target(false)
@@ -40,14 +40,14 @@ impl Log {
             let level = own(*levels.borrow_and_update());
             info!("the log level is {}", level.name());
             // Fails only if the subscriber is gone.
-            let _ = self.filter.reload(told(level));
+            let _ = self.filter.reload(filter(level));
         }
     }
 }
 
 /// Returns the log filter of a level. Libraries log less than we do at every level, because their traces can contain
 /// secrets.
-fn told(level: LogLevel) -> Targets {
+fn filter(level: LogLevel) -> Targets {
     let (ours, others) = match level {
         LogLevel::Normal => (LevelFilter::INFO, LevelFilter::INFO),
         LogLevel::Debug => (LevelFilter::DEBUG, LevelFilter::INFO),
@@ -71,13 +71,17 @@ mod tests {
             (LogLevel::Trace, true, true, false),
             (LogLevel::TraceAll, true, true, true),
         ] {
-            let told = told(level);
+            let reported = filter(level);
             let (own, other) = ("mco_controllers::rollout", "hyper::client");
-            assert!(told.would_enable(own, &Level::INFO) && told.would_enable(other, &Level::INFO));
-            assert_eq!(told.would_enable(own, &Level::DEBUG), own_debug, "{level:?}");
-            assert_eq!(told.would_enable(own, &Level::TRACE), own_trace, "{level:?}");
-            assert_eq!(told.would_enable(other, &Level::DEBUG), others_debug, "{level:?}");
-            assert!(!told.would_enable(other, &Level::TRACE), "{level:?}");
+            assert!(reported.would_enable(own, &Level::INFO) && reported.would_enable(other, &Level::INFO));
+            assert_eq!(reported.would_enable(own, &Level::DEBUG), own_debug, "{level:?}");
+            assert_eq!(reported.would_enable(own, &Level::TRACE), own_trace, "{level:?}");
+            assert_eq!(
+                reported.would_enable(other, &Level::DEBUG),
+                others_debug,
+                "{level:?}"
+            );
+            assert!(!reported.would_enable(other, &Level::TRACE), "{level:?}");
         }
     }
 }

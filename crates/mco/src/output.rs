@@ -5,15 +5,15 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
-pub use mco_client::words::harmless;
+pub use mco_client::text::escape_control_chars;
 use mco_core::config::goyaml;
 use serde::Serialize;
 
-use crate::cli::Format;
+use crate::cli::OutputFormat;
 
 /// The result of a command that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CommandOutcome {
     Done,
     /// The command completed and reported a problem.
     Refused,
@@ -21,12 +21,12 @@ pub enum Outcome {
     Changes,
 }
 
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
+impl From<CommandOutcome> for ExitCode {
+    fn from(outcome: CommandOutcome) -> Self {
         match outcome {
-            Outcome::Done => Self::SUCCESS,
-            Outcome::Refused => Self::FAILURE,
-            Outcome::Changes => Self::from(3),
+            CommandOutcome::Done => Self::SUCCESS,
+            CommandOutcome::Refused => Self::FAILURE,
+            CommandOutcome::Changes => Self::from(3),
         }
     }
 }
@@ -45,22 +45,22 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 }
 
 /// Prints a value in a format for programs.
-pub fn print_as(format: Format, value: &impl Serialize) -> anyhow::Result<()> {
+pub fn print_as(format: OutputFormat, value: &impl Serialize) -> anyhow::Result<()> {
     print(&text_as(format, value)?)
 }
 
 /// Returns a value in a format for programs.
-pub fn text_as(format: Format, value: &impl Serialize) -> anyhow::Result<String> {
+pub fn text_as(format: OutputFormat, value: &impl Serialize) -> anyhow::Result<String> {
     let value = serde_json::to_value(value).context("cannot represent the result")?;
     Ok(match format {
-        Format::Json => format!("{value:#}\n"),
-        Format::Yaml => goyaml::to_string(&value),
+        OutputFormat::Json => format!("{value:#}\n"),
+        OutputFormat::Yaml => goyaml::to_string(&value),
     })
 }
 
 /// Prints in the format for programs if one was requested, else as text.
 pub fn show(
-    format: Option<Format>,
+    format: Option<OutputFormat>,
     value: &impl Serialize,
     text: impl FnOnce() -> String,
 ) -> anyhow::Result<()> {
@@ -72,7 +72,7 @@ pub fn show(
 
 /// Prints text on standard error, beside an output that programs may parse.
 pub fn aside(text: impl fmt::Display) {
-    let _ = writeln!(anstream::stderr(), "{}", harmless(&text.to_string()));
+    let _ = writeln!(anstream::stderr(), "{}", escape_control_chars(&text.to_string()));
 }
 
 /// Prints a warning.
@@ -92,5 +92,5 @@ pub fn failure(error: &anyhow::Error) {
 
 /// Writes to standard error and ignores failures, which could not be reported anywhere.
 fn note(kind: &str, text: &str) {
-    let _ = writeln!(anstream::stderr(), "{kind}: {}", harmless(text));
+    let _ = writeln!(anstream::stderr(), "{kind}: {}", escape_control_chars(text));
 }

@@ -33,7 +33,7 @@ where
 }
 
 /// Runs a command that queries a cluster, without a graceful shutdown.
-pub fn ask<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+pub fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -101,14 +101,14 @@ fn size(of: impl std::os::fd::AsFd) -> (usize, usize) {
 }
 
 /// A text that overwrites an older one.
-struct Body {
+struct ScreenBody {
     text: String,
     height: usize,
 }
 
 /// Returns the text line by line, clearing the rest of each, so that nothing flickers; lines that do not fit are
 /// counted.
-fn body(text: &str, (width, height): (usize, usize)) -> Body {
+fn body(text: &str, (width, height): (usize, usize)) -> ScreenBody {
     let lines: Vec<&str> = text.lines().collect();
     let room = height.saturating_sub(1).max(2);
     let fits = lines.len() <= room;
@@ -121,7 +121,7 @@ fn body(text: &str, (width, height): (usize, usize)) -> Body {
     if !fits {
         let _ = writeln!(body, "... and {} more lines{REST_OF_LINE}", lines.len() - shown);
     }
-    Body {
+    ScreenBody {
         text: body,
         height: shown + usize::from(!fits),
     }

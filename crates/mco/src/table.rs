@@ -15,7 +15,8 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
     }
 
     pub fn row(&mut self, row: [String; COLUMNS]) {
-        self.rows.push(row.map(|cell| crate::output::harmless(&cell)));
+        self.rows
+            .push(row.map(|cell| crate::output::escape_control_chars(&cell)));
     }
 }
 

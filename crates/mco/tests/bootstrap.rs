@@ -207,7 +207,7 @@ async fn a_cluster_renders_what_its_first_machines_were_given() {
     assert_eq!(expected.keys().collect::<Vec<_>>(), ["master", "next", "worker"]);
 
     let directory = tempfile::tempdir().unwrap();
-    let server = mco_apiserver::Server::open(directory.path(), mco_apiserver::Options::default())
+    let server = mco_apiserver::ApiServer::open(directory.path(), mco_apiserver::ApiServerOptions::default())
         .await
         .unwrap();
     let client = Client::new(server.service(), "default");
@@ -236,7 +236,11 @@ async fn a_cluster_renders_what_its_first_machines_were_given() {
 
     let version = env!("CARGO_PKG_VERSION");
     let stop = CancellationToken::new();
-    let operator = mco_operator::run(client.clone(), mco_operator::Options::new(version), stop.clone());
+    let operator = mco_operator::run(
+        client.clone(),
+        mco_operator::OperatorOptions::new(version),
+        stop.clone(),
+    );
     let options = mco_controllers::Options::new(version, version);
     let controllers = mco_controllers::run(client.clone(), options, stop.clone());
     let (operator, controllers) = (tokio::spawn(operator), tokio::spawn(controllers));

@@ -134,7 +134,7 @@ fn is_ready(node: &Node) -> bool {
 }
 
 #[test]
-fn a_machine_joins_is_kept_survives_a_kill_and_is_shown_the_door() {
+fn a_machine_joins_survives_a_kill_and_loses_its_access_with_its_node() {
     let scratch = tempfile::tempdir().unwrap();
     let up = Up::start(scratch.path(), "127.0.0.1");
     let invitation = up.invitation(&[]);
@@ -209,12 +209,12 @@ fn a_machine_joins_is_kept_survives_a_kill_and_is_shown_the_door() {
     let refused = join(&invitation, &root, &[]).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(text.contains("not known here"), "{text}");
+    assert!(text.contains("join token not found"), "{text}");
     assert!(up.node("lab-7").is_none());
 }
 
 #[test]
-fn a_machine_that_cannot_take_its_first_config_says_why_until_it_can() {
+fn a_machine_that_cannot_apply_its_first_config_reports_why() {
     let scratch = tempfile::tempdir().unwrap();
     let up = Up::start(scratch.path(), "127.0.0.1");
     let root = scratch.path().join("lab-8");
@@ -249,7 +249,7 @@ fn a_machine_that_cannot_take_its_first_config_says_why_until_it_can() {
     clippy::too_many_lines,
     reason = "one refusal after the other, against one mco up"
 )]
-fn whoever_cannot_join_hears_why_and_what_to_do() {
+fn a_rejected_join_reports_the_reason_and_the_remedy() {
     let scratch = tempfile::tempdir().unwrap();
     let up = Up::start(scratch.path(), "0.0.0.0");
     let invitation = up.invitation(&[]);
@@ -281,7 +281,12 @@ fn whoever_cannot_join_hears_why_and_what_to_do() {
         "--token",
         &format!("{}x.{authority}", &secret[..secret.len() - 1]),
     );
-    refusal(&wrong, &root, &[], &["not known here", "mco up --join-token"]);
+    refusal(
+        &wrong,
+        &root,
+        &[],
+        &["join token not found", "mco up --join-token"],
+    );
     refusal(
         &with("--token", "nonsense"),
         &root,

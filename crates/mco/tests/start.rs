@@ -50,7 +50,7 @@ fn on_a_pipe_each_step_is_a_plain_line_and_the_way_on_comes_last() {
         "{err}"
     );
     assert!(of("control plane")[0].starts_with("https://127.0.0.1:"), "{err}");
-    assert_eq!(of("operator").first(), Some(&"installs"), "{err}");
+    assert_eq!(of("operator").first(), Some(&"installing"), "{err}");
     assert_eq!(of("operator").last(), Some(&"ready"), "{err}");
     assert_eq!(of("nodes").last(), Some(&"3 of 3 registered"), "{err}");
     assert_eq!(of("pool master").last(), Some(&"1 of 1 node updated"), "{err}");

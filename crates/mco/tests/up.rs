@@ -114,17 +114,17 @@ fn simulated_machines_fail_as_asked_and_recover_when_they_are_sent_back() {
     up.wait("master");
     up.wait("worker");
     up.create(CHRONY).unwrap();
-    let told = "simulated failure: worker-1 cannot apply rendered-worker-";
+    let reported = "simulated failure: worker-1 cannot apply rendered-worker-";
     eventually("the pool is degraded with a message", || {
         let status = up.status("worker");
         let problem = status["problem"].as_str().unwrap_or_default().to_owned();
-        (status["state"] == "Degraded" && problem.contains(told)).then_some(())
+        (status["state"] == "Degraded" && problem.contains(reported)).then_some(())
     });
     eventually("the metrics of controllers and operator report it too", || {
-        let told = scrape(&metrics);
-        assert_eq!(told.matches("# EOF").count(), 1, "{told}");
-        let degraded = told.contains("mco_degraded_machine_count{pool=\"worker\"} 1\n");
-        (degraded && told.contains("mco_operator_condition{")).then_some(())
+        let reported = scrape(&metrics);
+        assert_eq!(reported.matches("# EOF").count(), 1, "{reported}");
+        let degraded = reported.contains("mco_degraded_machine_count{pool=\"worker\"} 1\n");
+        (degraded && reported.contains("mco_operator_condition{")).then_some(())
     });
     up.delete("50-worker-chrony").unwrap();
     up.wait("worker");

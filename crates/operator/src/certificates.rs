@@ -1,348 +1,137 @@
-//! Certificates: an authority, what it signs, and when each of them is made again.
+//! The certificates of a serving component: a CA, what it signs, and when each of them is renewed.
 //!
-//! Pure but for the randomness of new keys: what exists and the time come in, what should exist goes out. An authority is
-//! made only when something has to be signed, so a cluster whose certificates somebody else made keeps them as long as
-//! they are good. A replaced authority stays trusted until it expires, so nobody is locked out.
+//! Pure except for the randomness of new keys: existing certificates and the time come in, the wanted ones go out. A CA
+//! is created only when something has to be signed, so certificates of another implementation are kept as long as they
+//! are valid. A replaced CA stays trusted until it expires, so that no client is locked out.
 
-mod keys;
-
-use std::net::IpAddr;
-
-use jiff::{Timestamp, ToSpan as _, tz::TimeZone};
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
+use jiff::{Timestamp, ToSpan as _};
+use mco_http::pki::{
+    CertificateAuthority, CertificateRequest, CertificateUsage, first_certificate, is_signed_by, trust_bundle,
 };
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use thiserror::Error;
-use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use mco_http::tls::CertificateStore;
 
-/// Machines that were created long ago still carry the authority of their time.
-const VALID_YEARS: i16 = 10;
-/// A certificate is replaced when this part of its life is over.
-const REFRESH_PERCENT: i64 = 80;
+pub use mco_http::pki::{CertificateError, CertificatePair, CertificateSummary, summary};
 
-#[derive(Debug, Error)]
-pub enum CertificateError {
-    #[error("making a certificate: {0}")]
-    Make(#[from] rcgen::Error),
-    #[error("reading a certificate: {0}")]
-    Read(String),
-    #[error("the clock cannot be right: {0}")]
-    Clock(#[from] jiff::Error),
-}
+/// Machines that were created long ago still carry the CA of their time.
+const LIFETIME_YEARS: i64 = 10;
+/// A certificate is renewed when this part of its lifetime is over.
+const RENEW_PERCENT: i64 = 80;
 
-/// A certificate and its key, as PEM.
-#[derive(Clone, PartialEq, Eq)]
-pub struct KeyedCertificate {
-    pub certificate: String,
-    pub key: String,
-}
-
-impl std::fmt::Debug for KeyedCertificate {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("KeyedCertificate").finish_non_exhaustive()
-    }
-}
-
-/// What there is.
+/// The certificates that exist.
 #[derive(Clone, Debug, Default)]
-pub struct Existing {
-    pub authority: Option<KeyedCertificate>,
+pub struct ExistingCertificates {
+    pub ca: Option<CertificatePair>,
     /// The certificates that clients trust.
     pub bundle: String,
-    pub serving: Option<KeyedCertificate>,
+    pub serving: Option<CertificatePair>,
 }
 
-/// What there should be.
+/// The certificates that should exist.
 #[derive(Clone, Debug)]
-pub struct Wanted {
-    /// None while all that exists was signed by somebody else.
-    pub authority: Option<KeyedCertificate>,
+pub struct WantedCertificates {
+    /// `None` while everything that exists was signed by another CA.
+    pub ca: Option<CertificatePair>,
     pub bundle: String,
-    pub serving: KeyedCertificate,
+    pub serving: CertificatePair,
 }
 
-/// The facts about a certificate that people look for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
-    pub not_before: Timestamp,
-    pub not_after: Timestamp,
-    pub issuer: String,
-    /// In the order of the certificate.
-    pub hosts: Vec<String>,
-}
-
-/// Keeps what is good and makes what is missing, worn out, or valid for other hosts.
+/// Keeps valid certificates and creates those that are missing, due for renewal, or for other hosts.
 pub fn renew(
-    existing: Existing,
+    existing: ExistingCertificates,
     name: &str,
     hosts: &[String],
     now: Timestamp,
-) -> Result<Wanted, CertificateError> {
-    let Existing {
-        authority,
-        bundle,
-        serving,
-    } = existing;
-    let ours = authority.as_ref();
-    let good = serving.filter(|serving| {
-        is_pair(serving)
-            && !is_worn_out(&serving.certificate, now)
+) -> Result<WantedCertificates, CertificateError> {
+    let ExistingCertificates { ca, bundle, serving } = existing;
+    let ours = ca.as_ref();
+    let valid = serving.filter(|serving| {
+        can_be_served(serving)
+            && !is_due(&serving.certificate, now)
             && match ours {
-                Some(authority) => is_for(serving, authority, hosts),
-                // What somebody else signed may name hosts of their choosing, but has to be trusted by somebody.
-                None => first(&bundle).is_ok(),
+                Some(ca) => is_for(serving, ca, hosts),
+                // A foreign certificate may name other hosts, but clients need a bundle to verify it with.
+                None => first_certificate(&bundle).is_ok(),
             }
     });
-    let worn_out = ours.is_some_and(|authority| is_worn_out(&authority.certificate, now));
-    if let Some(serving) = good
-        && !worn_out
+    let ca_is_due = ours.is_some_and(|ca| is_due(&ca.certificate, now));
+    if let Some(serving) = valid
+        && !ca_is_due
     {
         let bundle = match ours {
-            Some(authority) => trusted(&authority.certificate, &bundle, now)?,
+            Some(ca) => trust_bundle(&ca.certificate, &bundle, now)?,
             None => bundle,
         };
-        return Ok(Wanted {
-            authority,
-            bundle,
-            serving,
-        });
+        return Ok(WantedCertificates { ca, bundle, serving });
     }
     let mut bundle = bundle;
-    let authority = match authority {
-        // One whose key we cannot use can sign nothing more, so it is replaced as if it were worn out.
-        Some(authority) if !worn_out && issuer(&authority).is_ok() => authority,
+    let ca = match ca {
+        // A CA whose key is unusable cannot sign and is replaced as well.
+        Some(ca) if !ca_is_due && CertificateAuthority::load(&ca).is_ok() => ca,
         replaced => {
             let old = replaced.map(|old| old.certificate).unwrap_or_default();
-            if first(&old).is_ok() {
+            if first_certificate(&old).is_ok() {
                 bundle = format!("{bundle}\n{old}");
             }
-            make_authority(name, now)?
+            // The time distinguishes the CAs of a bundle.
+            let name = format!("{name}@{}", now.as_second());
+            CertificateAuthority::create(&name, now, LIFETIME_YEARS.years())?
         }
     };
-    let serving = make_serving(&authority, hosts, now)?;
-    Ok(Wanted {
-        bundle: trusted(&authority.certificate, &bundle, now)?,
+    let serving = sign(&ca, hosts, now)?;
+    Ok(WantedCertificates {
+        bundle: trust_bundle(&ca.certificate, &bundle, now)?,
         serving,
-        authority: Some(authority),
+        ca: Some(ca),
     })
 }
 
-/// The facts about the first certificate of a PEM text.
-pub fn summary(pem: &str) -> Result<Summary, CertificateError> {
-    let certificate = first(pem)?;
-    let (_, parsed) =
-        X509Certificate::from_der(&certificate).map_err(|error| CertificateError::Read(error.to_string()))?;
-    let validity = parsed.validity();
-    let names = parsed.subject_alternative_name().ok().flatten();
-    let hosts = names.iter().flat_map(|names| &names.value.general_names);
-    Ok(Summary {
-        not_before: Timestamp::from_second(validity.not_before.timestamp())?,
-        not_after: Timestamp::from_second(validity.not_after.timestamp())?,
-        issuer: common_name(parsed.issuer()),
-        hosts: hosts.filter_map(host).collect(),
-    })
+fn can_be_served(pair: &CertificatePair) -> bool {
+    CertificateStore::accepts(pair.certificate.as_bytes(), pair.key.as_bytes())
 }
 
-fn common_name(name: &x509_parser::x509::X509Name<'_>) -> String {
-    let mut names = name.iter_common_name();
-    let first = names.next().and_then(|name| name.as_str().ok());
-    first.unwrap_or_default().to_owned()
-}
-
-fn host(name: &GeneralName<'_>) -> Option<String> {
-    match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
-        GeneralName::IPAddress(bytes) => match bytes.len() {
-            4 => <[u8; 4]>::try_from(*bytes)
-                .ok()
-                .map(|octets| IpAddr::from(octets).to_string()),
-            16 => <[u8; 16]>::try_from(*bytes)
-                .ok()
-                .map(|octets| IpAddr::from(octets).to_string()),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// Whether somebody could be shown it.
-fn is_pair(serving: &KeyedCertificate) -> bool {
-    let KeyedCertificate { certificate, key } = serving;
-    let set = mco_tls::Certificate::default().set(certificate.as_bytes(), key.as_bytes());
-    set.is_ok()
-}
-
-/// Whether this authority signed it, for these hosts and no others.
-fn is_for(serving: &KeyedCertificate, authority: &KeyedCertificate, hosts: &[String]) -> bool {
+/// Whether this CA signed a certificate for exactly these hosts.
+fn is_for(serving: &CertificatePair, ca: &CertificatePair, hosts: &[String]) -> bool {
     let Ok(facts) = summary(&serving.certificate) else {
         return false;
     };
     let mut named = facts.hosts;
-    let mut wanted = hosts.to_vec();
     named.sort_unstable();
-    wanted.sort_unstable();
-    wanted.dedup();
-    named == wanted && is_signed_by(&serving.certificate, &authority.certificate)
+    named == sorted(hosts) && is_signed_by(&serving.certificate, &ca.certificate)
 }
 
-fn is_worn_out(pem: &str, now: Timestamp) -> bool {
+/// Whether a certificate has to be renewed; an unreadable one has.
+fn is_due(pem: &str, now: Timestamp) -> bool {
     let Ok(facts) = summary(pem) else {
         return true;
     };
-    let life = facts.not_after.as_second() - facts.not_before.as_second();
-    let lived = now.as_second() - facts.not_before.as_second();
-    lived.saturating_mul(100) >= life.saturating_mul(REFRESH_PERCENT)
+    let lifetime = facts.not_after.as_second() - facts.not_before.as_second();
+    let age = now.as_second() - facts.not_before.as_second();
+    age.saturating_mul(100) >= lifetime.saturating_mul(RENEW_PERCENT)
 }
 
-fn is_signed_by(pem: &str, authority: &str) -> bool {
-    let (Ok(certificate), Ok(authority)) = (first(pem), first(authority)) else {
-        return false;
+fn sign(ca: &CertificatePair, hosts: &[String], now: Timestamp) -> Result<CertificatePair, CertificateError> {
+    let hosts = sorted(hosts);
+    let request = CertificateRequest {
+        common_name: hosts.first().map(String::as_str),
+        organization: None,
+        usage: CertificateUsage::Server { hosts: &hosts },
+        lifetime: LIFETIME_YEARS.years(),
     };
-    let (Ok((_, certificate)), Ok((_, authority))) = (
-        X509Certificate::from_der(&certificate),
-        X509Certificate::from_der(&authority),
-    ) else {
-        return false;
-    };
-    // Whose key it names is enough: nobody but us writes these objects, and a mix-up is what has to be noticed.
-    let named = certificate
-        .iter_extensions()
-        .find_map(|extension| match extension.parsed_extension() {
-            x509_parser::extensions::ParsedExtension::AuthorityKeyIdentifier(key) => {
-                key.key_identifier.as_ref().map(|key| key.0.to_vec())
-            }
-            _ => None,
-        });
-    let own = authority
-        .iter_extensions()
-        .find_map(|extension| match extension.parsed_extension() {
-            x509_parser::extensions::ParsedExtension::SubjectKeyIdentifier(key) => Some(key.0.to_vec()),
-            _ => None,
-        });
-    match own {
-        Some(own) => named == Some(own),
-        // An authority need not name its key; then its own name has to do.
-        None => certificate.issuer() == authority.subject(),
-    }
+    CertificateAuthority::load(ca)?.sign(&request, now)
 }
 
-/// The authority and every older one that has not expired yet, each once, the newest first. What nobody can read nobody trusts.
-fn trusted(authority: &str, bundle: &str, now: Timestamp) -> Result<String, CertificateError> {
-    let mut seen = vec![first(authority)?];
-    let mut text = format!("{}\n", authority.trim());
-    for block in bundle.split_inclusive("-----END CERTIFICATE-----") {
-        let (Ok(certificate), Ok(facts)) = (first(block), summary(block)) else {
-            continue;
-        };
-        if seen.contains(&certificate) || facts.not_after <= now {
-            continue;
-        }
-        text.push_str(block.trim());
-        text.push('\n');
-        seen.push(certificate);
-    }
-    Ok(text)
-}
-
-fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
-    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    parsed.map_err(|error| CertificateError::Read(error.to_string()))
-}
-
-fn first(pem: &str) -> Result<CertificateDer<'static>, CertificateError> {
-    let mut found = certificates(pem)?.into_iter();
-    found
-        .next()
-        .ok_or_else(|| CertificateError::Read("there is no certificate in it".to_owned()))
-}
-
-fn make_authority(name: &str, now: Timestamp) -> Result<KeyedCertificate, CertificateError> {
-    let mut params = valid(now)?;
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![
-        KeyUsagePurpose::KeyCertSign,
-        KeyUsagePurpose::CrlSign,
-        KeyUsagePurpose::DigitalSignature,
-    ];
-    // The time tells one authority from the next in a bundle of several.
-    params
-        .distinguished_name
-        .push(DnType::CommonName, format!("{name}@{}", now.as_second()));
-    let key = KeyPair::generate()?;
-    Ok(KeyedCertificate {
-        certificate: params.self_signed(&key)?.pem(),
-        key: key.serialize_pem(),
-    })
-}
-
-fn issuer(authority: &KeyedCertificate) -> Result<Issuer<'static, KeyPair>, CertificateError> {
-    let key = keys::read(&authority.key)?;
-    let certificate = first(&authority.certificate)?;
-    let (_, parsed) =
-        X509Certificate::from_der(&certificate).map_err(|error| CertificateError::Read(error.to_string()))?;
-    if parsed.public_key().raw != key.subject_public_key_info() {
-        let why = "its key is another certificate's";
-        return Err(CertificateError::Read(why.to_owned()));
-    }
-    Ok(Issuer::from_ca_cert_der(&certificate, key)?)
-}
-
-fn make_serving(
-    authority: &KeyedCertificate,
-    hosts: &[String],
-    now: Timestamp,
-) -> Result<KeyedCertificate, CertificateError> {
-    let issuer = issuer(authority)?;
-    let mut params = valid(now)?;
-    // Nothing outlives what it was signed with.
-    let end = summary(&authority.certificate)?.not_after;
-    params.not_after = params.not_after.min(date(end)?);
-    params.key_usages = vec![
-        KeyUsagePurpose::DigitalSignature,
-        KeyUsagePurpose::KeyEncipherment,
-    ];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    params.use_authority_key_identifier_extension = true;
+fn sorted(hosts: &[String]) -> Vec<String> {
     let mut hosts = hosts.to_vec();
     hosts.sort_unstable();
     hosts.dedup();
-    if let Some(host) = hosts.first() {
-        params.distinguished_name.push(DnType::CommonName, host.as_str());
-    }
-    for host in &hosts {
-        params.subject_alt_names.push(match host.parse::<IpAddr>() {
-            Ok(address) => SanType::IpAddress(address),
-            Err(_) => SanType::DnsName(host.as_str().try_into()?),
-        });
-    }
-    let key = KeyPair::generate()?;
-    Ok(KeyedCertificate {
-        certificate: params.signed_by(&key, &issuer)?.pem(),
-        key: key.serialize_pem(),
-    })
-}
-
-fn valid(now: Timestamp) -> Result<CertificateParams, CertificateError> {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    let now = now.to_zoned(TimeZone::UTC);
-    // A day's grace for machines whose clocks are behind.
-    params.not_before = date(now.checked_sub(1.day())?.timestamp())?;
-    params.not_after = date(now.checked_add(VALID_YEARS.years())?.timestamp())?;
-    Ok(params)
-}
-
-fn date(time: Timestamp) -> Result<time::OffsetDateTime, CertificateError> {
-    time::OffsetDateTime::from_unix_timestamp(time.as_second())
-        .map_err(|error| CertificateError::Read(error.to_string()))
+    hosts
 }
 
 #[cfg(test)]
 mod tests {
+    use mco_http::pki::certificates;
+    use x509_parser::prelude::{FromDer as _, X509Certificate};
+
     use super::*;
 
     fn at(text: &str) -> Timestamp {
@@ -353,22 +142,22 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    fn existing(wanted: &Wanted) -> Existing {
-        Existing {
-            authority: wanted.authority.clone(),
+    fn existing(wanted: &WantedCertificates) -> ExistingCertificates {
+        ExistingCertificates {
+            ca: wanted.ca.clone(),
             bundle: wanted.bundle.clone(),
             serving: Some(wanted.serving.clone()),
         }
     }
 
-    fn renewed(existing: Existing, names: &[&str], now: &str) -> Wanted {
+    fn renewed(existing: ExistingCertificates, names: &[&str], now: &str) -> WantedCertificates {
         renew(existing, "test", &hosts(names), at(now)).unwrap()
     }
 
     #[test]
-    fn what_is_good_stays_and_what_is_not_is_made_again() {
+    fn valid_certificates_stay_and_others_are_renewed() {
         let names = ["api-int.example.com", "192.0.2.1", "fd00::1"];
-        let first = renewed(Existing::default(), &names, "2026-01-01T00:00:00Z");
+        let first = renewed(ExistingCertificates::default(), &names, "2026-01-01T00:00:00Z");
         let facts = summary(&first.serving.certificate).unwrap();
         let mut named = facts.hosts.clone();
         named.sort_unstable();
@@ -381,11 +170,11 @@ mod tests {
 
         let moved = renewed(existing(&first), &["192.0.2.2"], "2030-01-01T00:00:00Z");
         assert_ne!(moved.serving, first.serving, "another address");
-        assert_eq!(moved.authority, first.authority, "but the same authority");
+        assert_eq!(moved.ca, first.ca, "but the same CA");
         assert_eq!(moved.bundle, first.bundle);
 
         let late = renewed(existing(&first), &names, "2034-06-01T00:00:00Z");
-        assert_ne!(late.authority, first.authority, "eight of ten years are over");
+        assert_ne!(late.ca, first.ca, "eight of ten years are over");
         assert_ne!(late.serving, first.serving);
         assert_eq!(
             certificates(&late.bundle).unwrap().len(),
@@ -403,39 +192,31 @@ mod tests {
     }
 
     #[test]
-    fn what_others_signed_is_kept_until_it_wears_out() {
+    fn foreign_certificates_are_kept_until_their_renewal() {
         let theirs = renewed(
-            Existing::default(),
+            ExistingCertificates::default(),
             &["other.example.com"],
             "2026-01-01T00:00:00Z",
         );
-        let without_authority = || Existing {
-            authority: None,
+        let without_ca = || ExistingCertificates {
+            ca: None,
             ..existing(&theirs)
         };
-        let kept = renewed(
-            without_authority(),
-            &["api-int.example.com"],
-            "2027-01-01T00:00:00Z",
-        );
-        assert_eq!(kept.authority, None);
+        let kept = renewed(without_ca(), &["api-int.example.com"], "2027-01-01T00:00:00Z");
+        assert_eq!(kept.ca, None);
         assert_eq!(
             (kept.serving, kept.bundle),
             (theirs.serving.clone(), theirs.bundle.clone())
         );
 
-        let taken_over = renewed(
-            without_authority(),
-            &["api-int.example.com"],
-            "2034-06-01T00:00:00Z",
-        );
-        assert!(taken_over.authority.is_some());
+        let taken_over = renewed(without_ca(), &["api-int.example.com"], "2034-06-01T00:00:00Z");
+        assert!(taken_over.ca.is_some());
         assert_eq!(certificates(&taken_over.bundle).unwrap().len(), 2);
     }
 
-    fn made_by_go(certificate: &str, key: &str) -> Existing {
-        Existing {
-            authority: Some(KeyedCertificate {
+    fn created_by_go(certificate: &str, key: &str) -> ExistingCertificates {
+        ExistingCertificates {
+            ca: Some(CertificatePair {
                 certificate: certificate.to_owned(),
                 key: key.to_owned(),
             }),
@@ -444,19 +225,19 @@ mod tests {
         }
     }
 
-    fn verified(wanted: &Wanted) {
-        let authority = first(&wanted.authority.as_ref().unwrap().certificate).unwrap();
-        let serving = first(&wanted.serving.certificate).unwrap();
-        let (_, authority) = X509Certificate::from_der(&authority).unwrap();
+    fn verified(wanted: &WantedCertificates) {
+        let ca = first_certificate(&wanted.ca.as_ref().unwrap().certificate).unwrap();
+        let serving = first_certificate(&wanted.serving.certificate).unwrap();
+        let (_, ca) = X509Certificate::from_der(&ca).unwrap();
         let (_, serving) = X509Certificate::from_der(&serving).unwrap();
         serving
-            .verify_signature(Some(authority.public_key()))
-            .expect("the authority's key has signed");
-        assert_eq!(serving.issuer().to_string(), authority.subject().to_string());
+            .verify_signature(Some(ca.public_key()))
+            .expect("the key of the CA has signed");
+        assert_eq!(serving.issuer().to_string(), ca.subject().to_string());
     }
 
     #[test]
-    fn an_authority_that_go_made_signs_here_too() {
+    fn a_ca_that_go_created_can_sign() {
         let now = "2027-01-01T00:00:00Z";
         for (name, certificate, key) in [
             (
@@ -475,9 +256,9 @@ mod tests {
                 include_str!("certificates/go/p384.key"),
             ),
         ] {
-            let theirs = made_by_go(certificate, key);
+            let theirs = created_by_go(certificate, key);
             let signed = renewed(theirs.clone(), &["api-int.example.com"], now);
-            assert_eq!(signed.authority, theirs.authority, "{name}");
+            assert_eq!(signed.ca, theirs.ca, "{name}");
             assert_eq!(signed.bundle.trim(), certificate.trim(), "{name}");
             verified(&signed);
             let again = renewed(existing(&signed), &["api-int.example.com"], now);
@@ -486,42 +267,36 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_whose_key_cannot_be_used_is_replaced_and_stays_trusted() {
+    fn a_ca_with_an_unusable_key_is_replaced_and_stays_trusted() {
         let (certificate, key) = (
             include_str!("certificates/go/p521.crt"),
             include_str!("certificates/go/p521.key"),
         );
         for (name, key) in [
-            ("a curve that we cannot sign on", key),
-            ("no key at all", ""),
-            (
-                "another authority's key",
-                include_str!("certificates/go/p256.key"),
-            ),
+            ("an unsupported curve", key),
+            ("no key", ""),
+            ("the key of another CA", include_str!("certificates/go/p256.key")),
         ] {
-            let mut theirs = made_by_go(certificate, key);
+            let mut theirs = created_by_go(certificate, key);
             theirs.bundle.clear();
             let replaced = renewed(theirs.clone(), &["a"], "2027-01-01T00:00:00Z");
-            assert_ne!(replaced.authority, theirs.authority, "{name}");
+            assert_ne!(replaced.ca, theirs.ca, "{name}");
             verified(&replaced);
             let trusted = certificates(&replaced.bundle).unwrap();
             assert_eq!(trusted.len(), 2, "{name}");
-            assert_eq!(trusted[1], first(certificate).unwrap(), "{name}");
+            assert_eq!(trusted[1], first_certificate(certificate).unwrap(), "{name}");
             let again = renewed(existing(&replaced), &["a"], "2027-01-02T00:00:00Z");
-            assert_eq!(
-                (again.authority, again.bundle),
-                (replaced.authority, replaced.bundle)
-            );
+            assert_eq!((again.ca, again.bundle), (replaced.ca, replaced.bundle));
         }
     }
 
     #[test]
-    fn a_certificate_whose_authority_is_lost_without_a_trace_is_replaced() {
+    fn a_certificate_without_a_trusted_ca_is_replaced() {
         let now = "2026-01-01T00:00:00Z";
-        let before = renewed(Existing::default(), &["a"], now);
+        let before = renewed(ExistingCertificates::default(), &["a"], now);
         for bundle in ["", "garbage"] {
-            let lost = Existing {
-                authority: None,
+            let lost = ExistingCertificates {
+                ca: None,
                 bundle: bundle.to_owned(),
                 serving: Some(before.serving.clone()),
             };
@@ -532,11 +307,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_in_a_bundle_goes() {
+    fn unreadable_certificates_of_a_bundle_are_dropped() {
         let now = "2026-01-01T00:00:00Z";
-        let first = renewed(Existing::default(), &["a"], now);
+        let first = renewed(ExistingCertificates::default(), &["a"], now);
         let damaged = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
-        let spoilt = Existing {
+        let spoilt = ExistingCertificates {
             bundle: format!("{damaged}{}", first.bundle),
             ..existing(&first)
         };
@@ -545,18 +320,18 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_another_authority_or_without_its_key_is_replaced() {
+    fn a_certificate_of_another_ca_or_without_its_key_is_replaced() {
         let now = "2026-01-01T00:00:00Z";
-        let first = renewed(Existing::default(), &["a"], now);
-        let other = renewed(Existing::default(), &["a"], now);
-        let mixed = Existing {
+        let first = renewed(ExistingCertificates::default(), &["a"], now);
+        let other = renewed(ExistingCertificates::default(), &["a"], now);
+        let mixed = ExistingCertificates {
             serving: Some(other.serving.clone()),
             ..existing(&first)
         };
         assert_ne!(renewed(mixed, &["a"], now).serving, other.serving);
         for key in ["", "garbage", &other.serving.key] {
-            let mismatched = Existing {
-                serving: Some(KeyedCertificate {
+            let mismatched = ExistingCertificates {
+                serving: Some(CertificatePair {
                     key: key.to_owned(),
                     ..first.serving.clone()
                 }),
@@ -564,10 +339,10 @@ mod tests {
             };
             let renewed = renewed(mismatched, &["a"], now);
             assert_ne!(renewed.serving.certificate, first.serving.certificate);
-            assert!(is_pair(&renewed.serving));
+            assert!(can_be_served(&renewed.serving));
         }
-        let garbage = Existing {
-            serving: Some(KeyedCertificate {
+        let garbage = ExistingCertificates {
+            serving: Some(CertificatePair {
                 certificate: "garbage".to_owned(),
                 key: "garbage".to_owned(),
             }),

@@ -46,11 +46,11 @@ fn said(error: &kube::Error) -> String {
 
 /// The operator's access to the cluster.
 #[derive(Clone)]
-pub(crate) struct Cluster {
+pub(crate) struct OperatorClient {
     client: Client,
 }
 
-impl Cluster {
+impl OperatorClient {
     pub fn new(client: Client) -> Self {
         Self { client }
     }
@@ -110,7 +110,7 @@ impl Cluster {
             object: "a manifest".to_owned(),
             source,
         })?;
-        let place = Place::of(&manifest)?;
+        let place = ObjectLocation::of(&manifest)?;
         if let Some(found) = self.present(&manifest).await? {
             let object = serde_json::to_value(&found).map_err(|source| ClusterError::Encode {
                 object: place.to_string(),
@@ -134,7 +134,7 @@ impl Cluster {
 
     /// Returns the current object of a manifest, or `None` if it does not exist.
     pub async fn present(&self, manifest: &Value) -> Result<Option<DynamicObject>, ClusterError> {
-        let place = Place::of(manifest)?;
+        let place = ObjectLocation::of(manifest)?;
         let found = place.api(&self.client).get_opt(&place.name).await;
         found.map_err(failed("reading", || place.to_string()))
     }
@@ -146,7 +146,7 @@ impl Cluster {
         manifest: &Value,
         spec: Value,
     ) -> Result<(), ClusterError> {
-        let place = Place::of(manifest)?;
+        let place = ObjectLocation::of(manifest)?;
         object.data["spec"] = spec;
         let answer = place
             .api(&self.client)
@@ -163,7 +163,7 @@ impl Cluster {
             object: "a manifest".to_owned(),
             source,
         })?;
-        let place = Place::of(&manifest)?;
+        let place = ObjectLocation::of(&manifest)?;
         let api = place.api(&self.client);
         let found = api.get_metadata_opt(&place.name).await;
         let failed_reading = failed("reading", || place.to_string());
@@ -216,13 +216,13 @@ pub(crate) fn failed(
 }
 
 /// The API resource and name of a manifest's object.
-struct Place {
+struct ObjectLocation {
     resource: ApiResource,
     namespace: Option<String>,
     name: String,
 }
 
-impl Place {
+impl ObjectLocation {
     fn of(manifest: &Value) -> Result<Self, ClusterError> {
         let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str);
         let version = text("/apiVersion").ok_or(ClusterError::Manifest("apiVersion"))?;
@@ -245,7 +245,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for ObjectLocation {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} ", self.resource.kind)?;
         if let Some(namespace) = &self.namespace {

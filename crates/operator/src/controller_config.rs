@@ -18,8 +18,8 @@ use mco_api::vocabulary::{annotations, names};
 use mco_core::pipeline::bootstrap::default_controller_config;
 use serde_json::Value;
 
-use crate::facts::Facts;
-use crate::options::Options;
+use crate::facts::ObservedFacts;
+use crate::options::OperatorOptions;
 
 /// The host number of the DNS service in the service network.
 const DNS_HOST: u128 = 10;
@@ -28,7 +28,11 @@ const DNS_HOST_V4: u32 = 10;
 const OPERATOR_IMAGE: &str = "machineConfigOperator";
 
 /// Returns the ControllerConfig for the facts. `authorities` are the CAs with which machines verify the config server.
-pub fn controller_config(facts: &Facts, authorities: &str, options: &Options) -> ControllerConfig {
+pub fn controller_config(
+    facts: &ObservedFacts,
+    authorities: &str,
+    options: &OperatorOptions,
+) -> ControllerConfig {
     let existing = facts.existing.as_ref().map(|existing| &existing.spec);
     let mut config = default_controller_config();
     let defaults = std::mem::take(&mut config.spec);
@@ -95,13 +99,13 @@ pub fn manifest(config: &ControllerConfig) -> Result<Value, serde_json::Error> {
 }
 
 /// Requests that machines reload the API server's CA certificates.
-pub fn tell_rotation(config: &mut ControllerConfig) {
+pub fn report_rotation(config: &mut ControllerConfig) {
     let annotations = config.metadata.annotations.get_or_insert_default();
     annotations.insert(annotations::SERVICE_CA_ROTATE.to_owned(), "true".to_owned());
 }
 
 /// Returns the release that the cluster runs.
-pub fn release_version(facts: Option<&Facts>, options: &Options) -> String {
+pub fn release_version(facts: Option<&ObservedFacts>, options: &OperatorOptions) -> String {
     let desired = facts
         .and_then(|facts| facts.cluster_version.as_ref())
         .and_then(|version| version.status.as_ref())
@@ -112,7 +116,7 @@ pub fn release_version(facts: Option<&Facts>, options: &Options) -> String {
 }
 
 /// Returns the address of the config server for machines: a host or an address, optionally with a port.
-pub fn config_server(infrastructure: Option<&Infrastructure>, options: &Options) -> Option<String> {
+pub fn config_server(infrastructure: Option<&Infrastructure>, options: &OperatorOptions) -> Option<String> {
     if let Some(server) = &options.config_server {
         return Some(server.clone());
     }
@@ -127,7 +131,7 @@ pub fn config_server(infrastructure: Option<&Infrastructure>, options: &Options)
 }
 
 /// Returns every name and address at which machines may reach the config server.
-pub fn server_hosts(infrastructure: Option<&Infrastructure>, options: &Options) -> Vec<String> {
+pub fn server_hosts(infrastructure: Option<&Infrastructure>, options: &OperatorOptions) -> Vec<String> {
     let status = infrastructure.and_then(|infrastructure| infrastructure.status.as_ref());
     let mut hosts: Vec<String> = options
         .config_server
@@ -144,7 +148,7 @@ pub fn server_hosts(infrastructure: Option<&Infrastructure>, options: &Options) 
     hosts
 }
 
-fn annotations_of(facts: &Facts, options: &Options) -> BTreeMap<String, String> {
+fn annotations_of(facts: &ObservedFacts, options: &OperatorOptions) -> BTreeMap<String, String> {
     let all = [
         (annotations::GENERATED_BY_VERSION, options.version.as_str()),
         (annotations::SERVICE_CA_ROTATE, "false"),
@@ -161,7 +165,11 @@ fn annotations_of(facts: &Facts, options: &Options) -> BTreeMap<String, String> 
 }
 
 /// Returns the cluster's own Infrastructure, or the default one with the known facts of a plain cluster.
-fn infrastructure(facts: &Facts, defaults: &ControllerConfigSpec, options: &Options) -> Infrastructure {
+fn infrastructure(
+    facts: &ObservedFacts,
+    defaults: &ControllerConfigSpec,
+    options: &OperatorOptions,
+) -> Infrastructure {
     if let Some(found) = &facts.infrastructure {
         let mut infrastructure = found.clone();
         infrastructure.metadata = kube::api::ObjectMeta {
@@ -211,9 +219,9 @@ fn known(
 }
 
 fn images(
-    facts: &Facts,
+    facts: &ObservedFacts,
     existing: Option<&ControllerConfigSpec>,
-    options: &Options,
+    options: &OperatorOptions,
 ) -> BTreeMap<String, String> {
     if !facts.images.is_empty() {
         return facts.images.clone();
@@ -229,7 +237,7 @@ fn images(
 
 /// Returns the release that the cluster was installed with. The current one is in the ClusterVersion, which readers use
 /// first.
-fn release_image(facts: &Facts, existing: Option<&ControllerConfigSpec>) -> String {
+fn release_image(facts: &ObservedFacts, existing: Option<&ControllerConfigSpec>) -> String {
     let status = facts
         .cluster_version
         .as_ref()
@@ -252,7 +260,7 @@ fn platform_name(status: &InfrastructureStatus, existing: Option<&ControllerConf
 
 /// Returns the CAs for client certificates. The installer's CA stays trusted beside later ones, unless the existing
 /// ControllerConfig has dropped it: the Go implementation does so once the cluster is installed.
-fn client_authorities(facts: &Facts, existing: Option<&ControllerConfigSpec>) -> ByteString {
+fn client_authorities(facts: &ObservedFacts, existing: Option<&ControllerConfigSpec>) -> ByteString {
     let (initial, current) = (&facts.initial_client_authorities, &facts.client_authorities);
     if current.is_empty() {
         return ByteString(initial.clone());
@@ -402,8 +410,8 @@ mod tests {
 
     use super::*;
 
-    fn options() -> Options {
-        Options::new("0.1.0")
+    fn options() -> OperatorOptions {
+        OperatorOptions::new("0.1.0")
     }
 
     fn network(value: Value) -> Network {
@@ -412,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_says_nothing_gets_what_the_offline_render_assumes() {
-        let config = controller_config(&Facts::default(), "", &options());
+        let config = controller_config(&ObservedFacts::default(), "", &options());
         assert_eq!(config.spec, default_controller_config().spec);
         let annotations = config.metadata.annotations.unwrap();
         assert_eq!(annotations[annotations::GENERATED_BY_VERSION], "0.1.0");
@@ -421,10 +429,10 @@ mod tests {
 
     #[test]
     fn a_plain_cluster_is_asked_for_its_addresses() {
-        let facts = Facts {
+        let facts = ObservedFacts {
             dns_service: Some("fd00::a".to_owned()),
             published_api_server: Some("https://k8s.example.com:6443".to_owned()),
-            ..Facts::default()
+            ..ObservedFacts::default()
         };
         let spec = controller_config(&facts, "PEM", &options()).spec;
         assert_eq!(
@@ -456,9 +464,9 @@ mod tests {
             ),
         ] {
             let found = network(json!({"status": {"serviceNetwork": networks, "networkType": "OVN"}}));
-            let facts = Facts {
+            let facts = ObservedFacts {
                 network: Some(found),
-                ..Facts::default()
+                ..ObservedFacts::default()
             };
             let spec = controller_config(&facts, "", &options()).spec;
             assert_eq!(
@@ -499,18 +507,18 @@ mod tests {
             };
             ControllerConfig::new("machine-config-controller", spec)
         };
-        let options = Options {
+        let options = OperatorOptions {
             image: "ours".to_owned(),
             ..options()
         };
         let spec = |existing: ControllerConfig| {
-            let facts = Facts {
+            let facts = ObservedFacts {
                 infrastructure: serde_json::from_value(infrastructure.clone()).unwrap(),
                 cluster_version: serde_json::from_value(release.clone()).unwrap(),
                 initial_client_authorities: b"first\n".to_vec(),
                 client_authorities: b"second\n".to_vec(),
                 existing: Some(existing),
-                ..Facts::default()
+                ..ObservedFacts::default()
             };
             controller_config(&facts, "", &options).spec
         };
@@ -537,9 +545,9 @@ mod tests {
                 ..ControllerConfigSpec::default()
             },
         );
-        let facts = Facts {
+        let facts = ObservedFacts {
             existing: Some(existing),
-            ..Facts::default()
+            ..ObservedFacts::default()
         };
         let config = controller_config(&facts, "", &options());
         assert_eq!(config.spec.base_os_container_image, "os");

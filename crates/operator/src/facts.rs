@@ -17,7 +17,7 @@ use mco_api::foreign::network::Network;
 use mco_api::foreign::proxy::Proxy;
 use mco_api::vocabulary::{labels, names};
 
-use crate::cluster::{Cluster, ClusterError, failed};
+use crate::cluster::{ClusterError, OperatorClient, failed};
 
 const CA_BUNDLE: &str = "ca-bundle.crt";
 const KUBE_SYSTEM: &str = "kube-system";
@@ -35,7 +35,7 @@ pub(crate) const CONFIG_MAPS: [(&str, &str); 3] = [
 
 /// The inputs of the ControllerConfig, as found in the cluster.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct ObservedFacts {
     pub infrastructure: Option<Infrastructure>,
     pub network: Option<Network>,
     pub proxy: Option<Proxy>,
@@ -74,7 +74,7 @@ pub struct Cloud {
     pub authorities: Vec<u8>,
 }
 
-impl Facts {
+impl ObservedFacts {
     /// Returns the optional kinds that this cluster has, to be watched.
     pub(crate) fn kinds(&self) -> Vec<ApiResource> {
         let mut kinds = Vec::new();
@@ -105,7 +105,7 @@ impl Facts {
 
 /// Groups of facts, each usable while others cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Part {
+pub(crate) enum FactGroup {
     /// The platform and the addresses of the cluster.
     Platform,
     /// The current release, the installed one, and their features.
@@ -118,18 +118,18 @@ pub(crate) enum Part {
 
 /// The facts that could be read so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownFacts {
     /// Each at its last successful read.
-    pub facts: Facts,
+    pub facts: ObservedFacts,
     /// The groups that could never be read yet.
-    missing: BTreeSet<Part>,
+    missing: BTreeSet<FactGroup>,
     /// The errors of the last read.
     problems: Vec<String>,
 }
 
-impl Known {
+impl KnownFacts {
     /// Returns whether all of these groups have been read at least once.
-    pub fn has(&self, parts: &[Part]) -> bool {
+    pub fn has(&self, parts: &[FactGroup]) -> bool {
         !parts.iter().any(|part| self.missing.contains(part))
     }
 
@@ -140,18 +140,18 @@ impl Known {
 }
 
 /// Collects results of reads; a failed read keeps the previous value.
-struct Reader<'a> {
-    before: Option<&'a Known>,
-    missing: BTreeSet<Part>,
+struct FactsReader<'a> {
+    before: Option<&'a KnownFacts>,
+    missing: BTreeSet<FactGroup>,
     problems: Vec<String>,
 }
 
-impl Reader<'_> {
+impl FactsReader<'_> {
     fn take<T: Clone + Default>(
         &mut self,
-        part: Part,
+        part: FactGroup,
         read: Result<T, ClusterError>,
-        field: impl Fn(&Facts) -> &T,
+        field: impl Fn(&ObservedFacts) -> &T,
     ) -> T {
         let error = match read {
             Ok(found) => return found,
@@ -167,14 +167,14 @@ impl Reader<'_> {
 }
 
 /// Reads all facts. Objects that do not exist are left out; those that cannot be read keep their previous value.
-pub(crate) async fn gather(cluster: &Cluster, before: Option<&Known>) -> Known {
-    use Part::{InstallerAuthority, Platform, Release, Rest};
-    let mut reader = Reader {
+pub(crate) async fn gather(cluster: &OperatorClient, before: Option<&KnownFacts>) -> KnownFacts {
+    use FactGroup::{InstallerAuthority, Platform, Release, Rest};
+    let mut reader = FactsReader {
         before,
         missing: BTreeSet::new(),
         problems: Vec::new(),
     };
-    let mut facts = Facts::default();
+    let mut facts = ObservedFacts::default();
     let read = cluster.find(names::SINGLETON).await;
     facts.infrastructure = reader.take(Platform, read, |facts| &facts.infrastructure);
     let read = published_api_server(cluster).await;
@@ -225,7 +225,7 @@ pub(crate) async fn gather(cluster: &Cluster, before: Option<&Known>) -> Known {
     });
     let read = has_arbiters(cluster).await;
     facts.has_arbiters = reader.take(Rest, read, |facts| &facts.has_arbiters);
-    Known {
+    KnownFacts {
         facts,
         missing: reader.missing,
         problems: reader.problems,
@@ -241,7 +241,7 @@ fn texts(entries: BTreeMap<String, Vec<u8>>) -> BTreeMap<String, String> {
     entries.map(|(key, value)| (key, text(&value))).collect()
 }
 
-async fn trust_bundle(cluster: &Cluster, proxy: Option<&Proxy>) -> Result<Vec<u8>, ClusterError> {
+async fn trust_bundle(cluster: &OperatorClient, proxy: Option<&Proxy>) -> Result<Vec<u8>, ClusterError> {
     let trusted = proxy.and_then(|proxy| proxy.spec.trusted_ca.as_ref());
     match trusted.filter(|reference| !reference.name.is_empty()) {
         Some(reference) => entry(cluster, names::CONFIG_NAMESPACE, &reference.name, CA_BUNDLE).await,
@@ -250,7 +250,7 @@ async fn trust_bundle(cluster: &Cluster, proxy: Option<&Proxy>) -> Result<Vec<u8
 }
 
 async fn user_registry_authorities(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     image: Option<&Image>,
 ) -> Result<BTreeMap<String, Vec<u8>>, ClusterError> {
     let registries = image.and_then(|image| image.spec.additional_trusted_ca.as_ref());
@@ -260,7 +260,10 @@ async fn user_registry_authorities(
     }
 }
 
-async fn cloud(cluster: &Cluster, infrastructure: Option<&Infrastructure>) -> Result<Cloud, ClusterError> {
+async fn cloud(
+    cluster: &OperatorClient,
+    infrastructure: Option<&Infrastructure>,
+) -> Result<Cloud, ClusterError> {
     let reference = infrastructure.and_then(|infrastructure| infrastructure.spec.cloud_config.as_ref());
     let Some(reference) = reference.filter(|reference| !reference.name.is_empty()) else {
         return Ok(Cloud::default());
@@ -277,7 +280,7 @@ async fn cloud(cluster: &Cluster, infrastructure: Option<&Infrastructure>) -> Re
 }
 
 /// Returns the client CAs of a plain cluster from the ConfigMap that every API server extension uses.
-async fn client_authorities(cluster: &Cluster) -> Result<Vec<u8>, ClusterError> {
+async fn client_authorities(cluster: &OperatorClient) -> Result<Vec<u8>, ClusterError> {
     let managed = entry(
         cluster,
         names::CONFIG_MANAGED_NAMESPACE,
@@ -291,7 +294,7 @@ async fn client_authorities(cluster: &Cluster) -> Result<Vec<u8>, ClusterError> 
     entry(cluster, KUBE_SYSTEM, API_SERVER_CLIENTS, "client-ca-file").await
 }
 
-async fn dns_service(cluster: &Cluster) -> Result<Option<String>, ClusterError> {
+async fn dns_service(cluster: &OperatorClient) -> Result<Option<String>, ClusterError> {
     let service = cluster.within::<Service>(KUBE_SYSTEM).get_opt("kube-dns").await;
     let service = service.map_err(failed("reading", || "Service kube-system/kube-dns".to_owned()))?;
     let address = service.and_then(|service| service.spec?.cluster_ip);
@@ -299,7 +302,7 @@ async fn dns_service(cluster: &Cluster) -> Result<Option<String>, ClusterError> 
 }
 
 /// Returns the API server's address from the kubeconfig that kubeadm publishes.
-async fn published_api_server(cluster: &Cluster) -> Result<Option<String>, ClusterError> {
+async fn published_api_server(cluster: &OperatorClient) -> Result<Option<String>, ClusterError> {
     let text = entry(cluster, KUBE_PUBLIC, CLUSTER_INFO, "kubeconfig").await?;
     let Ok(kubeconfig) = kube::config::Kubeconfig::from_yaml(&String::from_utf8_lossy(&text)) else {
         return Ok(None);
@@ -308,7 +311,7 @@ async fn published_api_server(cluster: &Cluster) -> Result<Option<String>, Clust
     Ok(cluster.and_then(|cluster| cluster.cluster?.server))
 }
 
-async fn has_arbiters(cluster: &Cluster) -> Result<bool, ClusterError> {
+async fn has_arbiters(cluster: &OperatorClient) -> Result<bool, ClusterError> {
     let first = ListParams::default().labels(labels::node::ROLE_ARBITER).limit(1);
     let found = cluster.all::<Node>().list_metadata(&first).await;
     let found = found.map_err(failed("listing", || "Nodes with the arbiter role".to_owned()))?;
@@ -341,7 +344,12 @@ pub(crate) fn release_images(entries: &BTreeMap<String, String>) -> BTreeMap<Str
 }
 
 /// Returns one entry of a ConfigMap, or an empty string if there is none.
-async fn entry(cluster: &Cluster, namespace: &str, name: &str, key: &str) -> Result<Vec<u8>, ClusterError> {
+async fn entry(
+    cluster: &OperatorClient,
+    namespace: &str,
+    name: &str,
+    key: &str,
+) -> Result<Vec<u8>, ClusterError> {
     Ok(entries(cluster, namespace, name)
         .await?
         .remove(key)
@@ -350,7 +358,7 @@ async fn entry(cluster: &Cluster, namespace: &str, name: &str, key: &str) -> Res
 
 /// Returns all entries of a ConfigMap, text and binary.
 async fn entries(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     namespace: &str,
     name: &str,
 ) -> Result<BTreeMap<String, Vec<u8>>, ClusterError> {

@@ -24,9 +24,9 @@ mod steps;
 mod watches;
 
 pub use cluster::ClusterError;
-pub use facts::Facts;
+pub use facts::ObservedFacts;
 pub use log_levels::LogLevels;
-pub use metrics::Metrics;
-pub use options::{MetricsAccess, Options, Webhook, Workloads};
-pub use progress::{Outcome, Progress, Settled, Step};
+pub use metrics::OperatorMetrics;
+pub use options::{MetricsAccess, OperandMode, OperatorOptions, Webhook};
+pub use progress::{SyncOutcome, SyncProgress, SyncResult, SyncStep};
 pub use run::{OperatorError, prepare, run};

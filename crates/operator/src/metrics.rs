@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::progress::{Outcome, Progress};
+use crate::progress::{SyncOutcome, SyncProgress};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StepOutcome {
@@ -27,17 +27,17 @@ struct Condition {
 
 /// The metrics of one operator process. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Metrics(Arc<Inner>);
+pub struct OperatorMetrics(Arc<OperatorMetricsInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct OperatorMetricsInner {
     registry: Registry,
     rounds: Histogram,
     steps: Family<StepOutcome, Gauge>,
     conditions: Family<Condition, Gauge>,
 }
 
-impl Default for Metrics {
+impl Default for OperatorMetrics {
     fn default() -> Self {
         let rounds = Histogram::new([0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0]);
         let (steps, conditions) = (Family::default(), Family::default());
@@ -57,7 +57,7 @@ impl Default for Metrics {
             "1 while the condition of the ClusterOperator holds",
             Family::clone(&conditions),
         );
-        Self(Arc::new(Inner {
+        Self(Arc::new(OperatorMetricsInner {
             registry,
             rounds,
             steps,
@@ -66,8 +66,8 @@ impl Default for Metrics {
     }
 }
 
-impl Metrics {
-    pub(crate) fn round(&self, took: Duration, progress: &Progress) {
+impl OperatorMetrics {
+    pub(crate) fn round(&self, took: Duration, progress: &SyncProgress) {
         self.0.rounds.observe(took.as_secs_f64());
         // Removes the earlier outcome of each step.
         self.0.steps.clear();
@@ -98,13 +98,13 @@ impl Metrics {
     }
 }
 
-fn name(outcome: &Outcome) -> &'static str {
+fn name(outcome: &SyncOutcome) -> &'static str {
     match outcome {
-        Outcome::Done => "done",
-        Outcome::Waiting(_) => "waiting",
-        Outcome::NotRunning(_) => "not-running",
-        Outcome::Skipped(_) => "skipped",
-        Outcome::Failed(_) => "failed",
+        SyncOutcome::Done => "done",
+        SyncOutcome::Waiting(_) => "waiting",
+        SyncOutcome::NotRunning(_) => "not-running",
+        SyncOutcome::Skipped(_) => "skipped",
+        SyncOutcome::Failed(_) => "failed",
     }
 }
 
@@ -115,16 +115,16 @@ mod tests {
 
     use super::*;
     use crate::cluster_operator;
-    use crate::progress::Step;
+    use crate::progress::SyncStep;
 
     #[test]
     fn the_documentation_lists_every_metric() {
-        let metrics = Metrics::default();
-        let mut progress = Progress::default();
-        progress.set(Step::Namespace, Outcome::Done);
+        let metrics = OperatorMetrics::default();
+        let mut progress = SyncProgress::default();
+        progress.set(SyncStep::Namespace, SyncOutcome::Done);
         metrics.round(Duration::from_secs(1), &progress);
         metrics.reported(&cluster_operator::initial(&Time(Timestamp::UNIX_EPOCH)));
-        let told = mco_testkit::metrics::told(&metrics.encode().unwrap());
-        assert_eq!(told, mco_testkit::metrics::documented("operator"));
+        let observed = mco_testkit::metrics::exposed_names(&metrics.encode().unwrap());
+        assert_eq!(observed, mco_testkit::metrics::documented("operator"));
     }
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::log_levels::LogLevels;
-use crate::metrics::Metrics;
+use crate::metrics::OperatorMetrics;
 
 /// Resync interval.
 const RESYNC: Duration = Duration::from_mins(5);
 
 /// The options of the operator.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct OperatorOptions {
     /// The version of our build. Controllers use only a ControllerConfig that an operator of the same build wrote.
     pub version: String,
     /// The release that the cluster runs; by default the ClusterVersion's, else our build.
@@ -27,13 +27,13 @@ pub struct Options {
     /// The address from which machines fetch their first configuration: host or address, with a port if it is not the
     /// default. By default the API server's host.
     pub config_server: Option<String>,
-    pub workloads: Workloads,
+    pub workloads: OperandMode,
     /// The validating webhook; `None` where the API server calls admission itself.
     pub webhook: Option<Webhook>,
     pub resync: Duration,
     /// Publishes the log levels, which the owner of the log follows.
     pub log_levels: watch::Sender<LogLevels>,
-    pub metrics: Metrics,
+    pub metrics: OperatorMetrics,
     /// The address of the operator's own metrics; off by default.
     pub metrics_address: Option<SocketAddr>,
     pub metrics_access: MetricsAccess,
@@ -41,7 +41,7 @@ pub struct Options {
 
 /// Where the controller, the daemons and the servers run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Workloads {
+pub enum OperandMode {
     /// Outside the cluster, for example in this process.
     #[default]
     Elsewhere,
@@ -67,7 +67,7 @@ pub struct Webhook {
     pub url: Option<String>,
 }
 
-impl Options {
+impl OperatorOptions {
     /// Returns the default options for this build.
     pub fn new(version: impl Into<String>) -> Self {
         Self {
@@ -77,11 +77,11 @@ impl Options {
             templates_image: String::new(),
             api_server_url: None,
             config_server: None,
-            workloads: Workloads::default(),
+            workloads: OperandMode::default(),
             webhook: None,
             resync: RESYNC,
             log_levels: watch::Sender::default(),
-            metrics: Metrics::default(),
+            metrics: OperatorMetrics::default(),
             metrics_address: None,
             metrics_access: MetricsAccess::default(),
         }

@@ -8,14 +8,14 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct SyncPace {
     /// The time of the last full sync, successful or not.
     everything: Instant,
     /// The current backoff; zero after a success.
     retry: Duration,
 }
 
-impl Pace {
+impl SyncPace {
     pub fn new(now: Instant) -> Self {
         Self {
             everything: now,
@@ -53,7 +53,7 @@ mod tests {
     fn pools_that_keep_changing_do_not_keep_a_failed_step_from_its_retry() {
         let start = Instant::now();
         let at = |millis: u64| start + Duration::from_millis(millis);
-        let mut pace = Pace::new(start);
+        let mut pace = SyncPace::new(start);
         pace.done(Work::Everything, false, at(0));
         for millis in [0, 300, 600, 900] {
             pace.done(Work::Status, false, at(millis));
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn what_keeps_failing_is_tried_ever_less_often_until_it_works() {
         let now = Instant::now();
-        let mut pace = Pace::new(now);
+        let mut pace = SyncPace::new(now);
         for seconds in [1, 2, 4, 8, 16, 30, 30] {
             pace.done(Work::Everything, false, now);
             assert_eq!(pace.until_retry(now), Duration::from_secs(seconds));

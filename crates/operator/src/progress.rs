@@ -9,7 +9,7 @@ use futures::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
 
 /// A step, in the order of execution. The names are part of the ClusterOperator's reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
+pub enum SyncStep {
     Namespace,
     CustomResourceDefinitions,
     AccessControl,
@@ -27,7 +27,7 @@ pub enum Step {
     RequiredPools,
 }
 
-impl Step {
+impl SyncStep {
     pub fn name(self) -> &'static str {
         match self {
             Self::Namespace => "Namespace",
@@ -78,20 +78,20 @@ impl Step {
 
 /// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum SyncOutcome {
     Done,
     /// Complete on our side; waits for other components.
     Waiting(String),
     /// Everything was written, but a workload is not running.
     NotRunning(String),
     /// Skipped, because a step it needs failed.
-    Skipped(Step),
+    Skipped(SyncStep),
     Failed(String),
 }
 
 /// The result of a step without an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Settled {
+pub enum SyncResult {
     Yes,
     /// Incomplete, with what is missing.
     NotYet(String),
@@ -99,41 +99,41 @@ pub enum Settled {
     NotRunning(String),
 }
 
-impl From<Settled> for Outcome {
-    fn from(settled: Settled) -> Self {
+impl From<SyncResult> for SyncOutcome {
+    fn from(settled: SyncResult) -> Self {
         match settled {
-            Settled::Yes => Self::Done,
-            Settled::NotYet(what) => Self::Waiting(what),
-            Settled::NotRunning(what) => Self::NotRunning(what),
+            SyncResult::Yes => Self::Done,
+            SyncResult::NotYet(what) => Self::Waiting(what),
+            SyncResult::NotRunning(what) => Self::NotRunning(what),
         }
     }
 }
 
 /// The outcomes of the steps so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    outcomes: Vec<(Step, Outcome)>,
+pub struct SyncProgress {
+    outcomes: Vec<(SyncStep, SyncOutcome)>,
 }
 
-impl Progress {
+impl SyncProgress {
     /// Runs a step that either succeeds or fails.
     pub fn run<'a, E: Display>(
         &'a mut self,
-        step: Step,
+        step: SyncStep,
         work: impl Future<Output = Result<(), E>> + Send + 'a,
     ) -> BoxFuture<'a, ()> {
-        self.settle(step, work.map_ok(|()| Settled::Yes))
+        self.settle(step, work.map_ok(|()| SyncResult::Yes))
     }
 
     /// Runs a step that may have to wait for other components.
     pub fn settle<'a, E: Display>(
         &'a mut self,
-        step: Step,
-        work: impl Future<Output = Result<Settled, E>> + Send + 'a,
+        step: SyncStep,
+        work: impl Future<Output = Result<SyncResult, E>> + Send + 'a,
     ) -> BoxFuture<'a, ()> {
         let work = async move {
             if let Some(settled) = self.find(step, work).await {
-                self.forget(step);
+                self.remove(step);
                 self.outcomes.push((step, settled.into()));
             }
         };
@@ -143,15 +143,15 @@ impl Progress {
     /// Runs a step that returns a value.
     pub fn find<'a, T: Send, E: Display>(
         &'a mut self,
-        step: Step,
+        step: SyncStep,
         work: impl Future<Output = Result<T, E>> + Send + 'a,
     ) -> BoxFuture<'a, Option<T>> {
         let work = async move {
             let (outcome, found) = match self.missing(step) {
-                Some(missing) => (Outcome::Skipped(missing), None),
+                Some(missing) => (SyncOutcome::Skipped(missing), None),
                 None => match work.await {
-                    Ok(found) => (Outcome::Done, Some(found)),
-                    Err(error) => (Outcome::Failed(error.to_string()), None),
+                    Ok(found) => (SyncOutcome::Done, Some(found)),
+                    Err(error) => (SyncOutcome::Failed(error.to_string()), None),
                 },
             };
             self.outcomes.push((step, outcome));
@@ -161,40 +161,44 @@ impl Progress {
     }
 
     /// Records that a step was skipped, because the result of another step is missing.
-    pub fn skip(&mut self, step: Step, missing: Step) {
-        self.outcomes.push((step, Outcome::Skipped(missing)));
+    pub fn skip(&mut self, step: SyncStep, missing: SyncStep) {
+        self.outcomes.push((step, SyncOutcome::Skipped(missing)));
     }
 
-    fn missing(&self, step: Step) -> Option<Step> {
+    fn missing(&self, step: SyncStep) -> Option<SyncStep> {
         let needed = step.needs().iter().copied();
-        let mut missing = needed
-            .filter(|needed| matches!(self.of(*needed), Some(Outcome::Failed(_) | Outcome::Skipped(_))));
+        let mut missing = needed.filter(|needed| {
+            matches!(
+                self.of(*needed),
+                Some(SyncOutcome::Failed(_) | SyncOutcome::Skipped(_))
+            )
+        });
         missing.next()
     }
 
     /// Returns the outcome of a step, or `None` if it was not part of this sync.
-    pub fn of(&self, step: Step) -> Option<&Outcome> {
+    pub fn of(&self, step: SyncStep) -> Option<&SyncOutcome> {
         let mut found = self.outcomes.iter().filter(|(other, _)| *other == step);
         found.next().map(|(_, outcome)| outcome)
     }
 
     /// Returns every step of this sync.
-    pub fn all(&self) -> impl Iterator<Item = (Step, &Outcome)> {
+    pub fn all(&self) -> impl Iterator<Item = (SyncStep, &SyncOutcome)> {
         self.outcomes.iter().map(|(step, outcome)| (*step, outcome))
     }
 
     /// Returns the failed steps with their errors.
-    pub fn failures(&self) -> impl Iterator<Item = (Step, &str)> {
+    pub fn failures(&self) -> impl Iterator<Item = (SyncStep, &str)> {
         self.outcomes.iter().filter_map(|(step, outcome)| match outcome {
-            Outcome::Failed(why) => Some((*step, why.as_str())),
+            SyncOutcome::Failed(why) => Some((*step, why.as_str())),
             _ => None,
         })
     }
 
     /// Returns the steps that wait, with what they wait for.
-    pub fn waiting(&self) -> impl Iterator<Item = (Step, &str)> {
+    pub fn waiting(&self) -> impl Iterator<Item = (SyncStep, &str)> {
         self.outcomes.iter().filter_map(|(step, outcome)| match outcome {
-            Outcome::Waiting(what) | Outcome::NotRunning(what) => Some((*step, what.as_str())),
+            SyncOutcome::Waiting(what) | SyncOutcome::NotRunning(what) => Some((*step, what.as_str())),
             _ => None,
         })
     }
@@ -205,17 +209,19 @@ impl Progress {
 
     /// Returns whether all steps succeeded and none waits.
     pub fn is_complete(&self) -> bool {
-        self.outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Done)
+        self.outcomes
+            .iter()
+            .all(|(_, outcome)| *outcome == SyncOutcome::Done)
     }
 
     /// Removes the outcome of a step, so that it can run again.
-    pub fn forget(&mut self, step: Step) {
+    pub fn remove(&mut self, step: SyncStep) {
         self.outcomes.retain(|(other, _)| *other != step);
     }
 
     #[cfg(test)]
-    pub(crate) fn set(&mut self, step: Step, outcome: Outcome) {
-        self.forget(step);
+    pub(crate) fn set(&mut self, step: SyncStep, outcome: SyncOutcome) {
+        self.remove(step);
         self.outcomes.push((step, outcome));
         self.outcomes.sort_by_key(|(step, _)| *step);
     }
@@ -227,35 +233,46 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_step_stops_only_those_that_need_it() {
-        let mut progress = Progress::default();
+        let mut progress = SyncProgress::default();
         let fine = async || Ok::<_, String>(());
-        progress.run(Step::Namespace, async { Err("forbidden") }).await;
-        progress.run(Step::CustomResourceDefinitions, fine()).await;
-        progress.run(Step::AccessControl, fine()).await;
-        progress.run(Step::MachineConfigDaemon, fine()).await;
-        progress.run(Step::MachineConfigPools, fine()).await;
         progress
-            .settle(Step::RequiredPools, async {
-                Ok::<_, String>(Settled::NotYet("master".to_owned()))
+            .run(SyncStep::Namespace, async { Err("forbidden") })
+            .await;
+        progress.run(SyncStep::CustomResourceDefinitions, fine()).await;
+        progress.run(SyncStep::AccessControl, fine()).await;
+        progress.run(SyncStep::MachineConfigDaemon, fine()).await;
+        progress.run(SyncStep::MachineConfigPools, fine()).await;
+        progress
+            .settle(SyncStep::RequiredPools, async {
+                Ok::<_, String>(SyncResult::NotYet("master".to_owned()))
             })
             .await;
         for (step, expected) in [
-            (Step::Namespace, Some(Outcome::Failed("forbidden".to_owned()))),
-            (Step::CustomResourceDefinitions, Some(Outcome::Done)),
-            (Step::AccessControl, Some(Outcome::Skipped(Step::Namespace))),
             (
-                Step::MachineConfigDaemon,
-                Some(Outcome::Skipped(Step::AccessControl)),
+                SyncStep::Namespace,
+                Some(SyncOutcome::Failed("forbidden".to_owned())),
             ),
-            (Step::MachineConfigPools, Some(Outcome::Done)),
-            (Step::RequiredPools, Some(Outcome::Waiting("master".to_owned()))),
-            (Step::Certificates, None),
+            (SyncStep::CustomResourceDefinitions, Some(SyncOutcome::Done)),
+            (
+                SyncStep::AccessControl,
+                Some(SyncOutcome::Skipped(SyncStep::Namespace)),
+            ),
+            (
+                SyncStep::MachineConfigDaemon,
+                Some(SyncOutcome::Skipped(SyncStep::AccessControl)),
+            ),
+            (SyncStep::MachineConfigPools, Some(SyncOutcome::Done)),
+            (
+                SyncStep::RequiredPools,
+                Some(SyncOutcome::Waiting("master".to_owned())),
+            ),
+            (SyncStep::Certificates, None),
         ] {
             assert_eq!(progress.of(step).cloned(), expected, "{step:?}");
         }
         assert_eq!(
             progress.failures().collect::<Vec<_>>(),
-            [(Step::Namespace, "forbidden")],
+            [(SyncStep::Namespace, "forbidden")],
             "what was skipped is no failure of its own"
         );
         assert!(!progress.is_complete());

@@ -11,10 +11,10 @@ use mco_runtime::{EventQueue, EventType, Repeats};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use crate::cluster::{Cluster, ClusterError, OPERATOR, failed};
-use crate::cluster_operator::{self, Situation};
-use crate::options::Options;
-use crate::progress::Progress;
+use crate::cluster::{ClusterError, OPERATOR, OperatorClient, failed};
+use crate::cluster_operator::{self, ClusterOperatorInputs};
+use crate::options::OperatorOptions;
+use crate::progress::SyncProgress;
 
 /// The reporting controller of events.
 const REPORTER: &str = "machineconfigoperator";
@@ -24,14 +24,14 @@ const REPORTER: &str = "machineconfigoperator";
 pub(crate) struct Story<'a> {
     pub release: &'a str,
     pub bringup: bool,
-    pub progress: &'a Progress,
+    pub progress: &'a SyncProgress,
     pub pools: &'a [MachineConfigPool],
     pub evaluation: Option<&'a str>,
     pub boot_images: Option<&'a str>,
 }
 
 /// Creates the ClusterOperator if there is none, so that the bootstrap of a cluster can be followed.
-pub(crate) async fn announce(cluster: &Cluster) -> Result<(), ClusterError> {
+pub(crate) async fn announce(cluster: &OperatorClient) -> Result<(), ClusterError> {
     if cluster
         .find::<ClusterOperator>(names::CLUSTER_OPERATOR)
         .await?
@@ -44,7 +44,7 @@ pub(crate) async fn announce(cluster: &Cluster) -> Result<(), ClusterError> {
 }
 
 /// Returns the release that was deployed last, if any.
-pub(crate) async fn deployed(cluster: &Cluster) -> Result<Option<String>, ClusterError> {
+pub(crate) async fn deployed(cluster: &OperatorClient) -> Result<Option<String>, ClusterError> {
     let found = cluster.find::<ClusterOperator>(names::CLUSTER_OPERATOR).await?;
     let status = found.and_then(|found| found.status);
     let deployed = status.as_ref().and_then(cluster_operator::deployed);
@@ -53,8 +53,8 @@ pub(crate) async fn deployed(cluster: &Cluster) -> Result<Option<String>, Cluste
 
 /// Writes the status, if it changed, and its events.
 pub(crate) async fn report(
-    cluster: &Cluster,
-    options: &Options,
+    cluster: &OperatorClient,
+    options: &OperatorOptions,
     story: &Story<'_>,
 ) -> Result<(), ClusterError> {
     let object = match cluster.find::<ClusterOperator>(names::CLUSTER_OPERATOR).await? {
@@ -65,7 +65,7 @@ pub(crate) async fn report(
         .status
         .clone()
         .unwrap_or_else(|| cluster_operator::initial(&now()));
-    let situation = Situation {
+    let situation = ClusterOperatorInputs {
         release: story.release,
         image: &options.image,
         bringup: story.bringup,
@@ -84,7 +84,7 @@ pub(crate) async fn report(
     Ok(())
 }
 
-async fn create(cluster: &Cluster) -> Result<ClusterOperator, ClusterError> {
+async fn create(cluster: &OperatorClient) -> Result<ClusterOperator, ClusterError> {
     let object = ClusterOperator::new(names::CLUSTER_OPERATOR, ClusterOperatorSpec::default());
     let answer = cluster.all().create(&OPERATOR.post_params(), &object).await;
     answer.map_err(failed("creating", described))
@@ -93,7 +93,7 @@ async fn create(cluster: &Cluster) -> Result<ClusterOperator, ClusterError> {
 /// Writes the whole status with the resource version as precondition; on conflict the next sync starts from the newer
 /// one.
 async fn write(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     object: &ClusterOperator,
     status: ClusterOperatorStatus,
 ) -> Result<(), ClusterError> {
@@ -136,7 +136,7 @@ fn described() -> String {
 
 /// Writes an event for a new version and for a new degradation. A failure is only logged.
 async fn record_events(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     object: &ClusterOperator,
     before: &ClusterOperatorStatus,
     after: &ClusterOperatorStatus,

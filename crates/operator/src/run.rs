@@ -10,25 +10,25 @@ use jiff::Timestamp;
 use kube::Client;
 use mco_api::crd::CustomResourceDefinition;
 use mco_api::{MachineConfigPool, MachineConfiguration};
-use mco_serve_metrics::Door;
-use mco_tls::{Certificate, TlsError};
+use mco_http::metrics::{ScrapeAccess, serve_metrics};
+use mco_http::tls::{CertificateStore, TlsError};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::admission::InUse;
+use crate::admission::InUseIndex;
 use crate::admission::webhook;
-use crate::cluster::{Cluster, ClusterError};
-use crate::cluster_operator::{self, Release};
+use crate::cluster::{ClusterError, OperatorClient};
+use crate::cluster_operator::{self, ReleaseVersions};
 use crate::controller_config::release_version;
-use crate::facts::{self, Facts, Known, Part};
+use crate::facts::{self, FactGroup, KnownFacts, ObservedFacts};
 use crate::log_levels::LogLevels;
-use crate::manifests::{self, Settings};
-use crate::options::{MetricsAccess, Options, Workloads};
-use crate::pace::Pace;
-use crate::progress::{Outcome, Progress, Settled, Step};
+use crate::manifests::{self, ManifestSettings};
+use crate::options::{MetricsAccess, OperandMode, OperatorOptions};
+use crate::pace::SyncPace;
+use crate::progress::{SyncOutcome, SyncProgress, SyncResult, SyncStep};
 use crate::report::{self, Story};
 use crate::steps::rendering::{RenderingError, Rotation};
 use crate::steps::user_data::Upgrade;
@@ -44,16 +44,16 @@ const SETTLE: Duration = Duration::from_millis(100);
 const GLANCE: Duration = Duration::from_secs(15);
 /// The facts that a step needs. Until they have been read once the step is skipped, because a default could change the
 /// cluster.
-const FOR_SERVERS: &[Part] = &[Part::Platform];
-const FOR_CERTIFICATES: &[Part] = &[Part::Platform, Part::InstallerAuthority];
-const FOR_CONTROLLER_CONFIG: &[Part] = &[
-    Part::Platform,
-    Part::Release,
-    Part::InstallerAuthority,
-    Part::Rest,
+const FOR_SERVERS: &[FactGroup] = &[FactGroup::Platform];
+const FOR_CERTIFICATES: &[FactGroup] = &[FactGroup::Platform, FactGroup::InstallerAuthority];
+const FOR_CONTROLLER_CONFIG: &[FactGroup] = &[
+    FactGroup::Platform,
+    FactGroup::Release,
+    FactGroup::InstallerAuthority,
+    FactGroup::Rest,
 ];
 const UNKNOWN_FACTS: &str = "the ControllerConfig is not written until all of its inputs could be read";
-const FOR_BOOT_IMAGES: &[Part] = &[Part::Platform, Part::Release];
+const FOR_BOOT_IMAGES: &[FactGroup] = &[FactGroup::Platform, FactGroup::Release];
 /// A CRD whose absence means that the cluster is new.
 const TELLTALE: &str = "controllerconfigs.machineconfiguration.openshift.io";
 
@@ -71,13 +71,17 @@ pub enum OperatorError {
 }
 
 /// Runs the operator until `stop`.
-pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), OperatorError> {
+pub async fn run(
+    client: Client,
+    options: OperatorOptions,
+    stop: CancellationToken,
+) -> Result<(), OperatorError> {
     let ending = stop.child_token();
     let mut tasks = JoinSet::new();
     let mut operator = Operator::new(client.clone(), options);
     if let Some(webhook) = &operator.options.webhook {
         let listener = listen("admission requests", webhook.listen).await?;
-        let in_use = Arc::new(InUse::default());
+        let in_use = Arc::new(InUseIndex::default());
         let certificate = Arc::clone(&operator.certificate);
         let (following, stopping) = (Arc::clone(&in_use), ending.clone());
         let client = client.clone();
@@ -91,15 +95,15 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     }
     if let Some(address) = operator.options.metrics_address {
         let listener = listen("scrapers of metrics", address).await?;
-        let door = match operator.options.metrics_access {
-            MetricsAccess::Open => Door::default(),
+        let access = match operator.options.metrics_access {
+            MetricsAccess::Open => ScrapeAccess::default(),
             MetricsAccess::Guarded => {
-                Door::with_certificate(Arc::clone(&operator.metrics_certificate), client)?
+                ScrapeAccess::with_certificate(Arc::clone(&operator.metrics_certificate), client)?
             }
         };
         let metrics = operator.options.metrics.clone();
-        let site = move || metrics.encode();
-        tasks.spawn(mco_serve_metrics::serve(listener, door, site, ending.clone()));
+        let source = move || metrics.encode();
+        tasks.spawn(serve_metrics(listener, access, source, ending.clone()));
     }
     tokio::select! {
         () = stop.cancelled() => {}
@@ -112,7 +116,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
 }
 
 async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, OperatorError> {
-    let bound = mco_serve_metrics::listen(address).await;
+    let bound = mco_http::bind(address).await;
     bound.map_err(|source| OperatorError::Listen {
         what,
         address,
@@ -122,19 +126,19 @@ async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, 
 
 /// Creates the namespace, for objects that must exist before the operator runs.
 pub async fn prepare(client: Client) -> Result<(), ClusterError> {
-    Cluster::new(client)
+    OperatorClient::new(client)
         .create_if_absent(&manifests::namespace())
         .await
 }
 
 struct Operator {
-    cluster: Cluster,
-    options: Options,
+    cluster: OperatorClient,
+    options: OperatorOptions,
     watches: Watches,
     /// `None` until the cluster could be read.
     bringup: Option<bool>,
-    progress: Progress,
-    known: Option<Known>,
+    progress: SyncProgress,
+    known: Option<KnownFacts>,
     rotation: Rotation,
     /// Deprecated settings, as the ClusterOperator reports them.
     evaluation: Option<String>,
@@ -143,19 +147,19 @@ struct Operator {
     /// The operating system images in the rendered configs that pools report.
     rendered_images: BTreeMap<String, String>,
     /// The webhook's certificate.
-    certificate: Arc<Certificate>,
+    certificate: Arc<CertificateStore>,
     /// The certificate of the operator's own metrics.
-    metrics_certificate: Arc<Certificate>,
+    metrics_certificate: Arc<CertificateStore>,
 }
 
 impl Operator {
-    fn new(client: Client, options: Options) -> Self {
+    fn new(client: Client, options: OperatorOptions) -> Self {
         Self {
             watches: Watches::new(client.clone()),
-            cluster: Cluster::new(client),
+            cluster: OperatorClient::new(client),
             options,
             bringup: None,
-            progress: Progress::default(),
+            progress: SyncProgress::default(),
             known: None,
             rotation: Rotation::default(),
             evaluation: None,
@@ -168,13 +172,13 @@ impl Operator {
 
     async fn live(&mut self) {
         let mut work = Work::Everything;
-        let mut pace = Pace::new(Instant::now());
+        let mut pace = SyncPace::new(Instant::now());
         loop {
-            let told = Box::pin(self.round(work)).await;
-            if let Err(error) = &told {
+            let observed = Box::pin(self.round(work)).await;
+            if let Err(error) = &observed {
                 warn!("cannot report: {error}");
             }
-            let is_well = told.is_ok() && !self.progress.has_failed();
+            let is_well = observed.is_ok() && !self.progress.has_failed();
             pace.done(work, is_well, Instant::now());
             let (pause, next) = if is_well {
                 self.rest(pace.since_everything(Instant::now()))
@@ -194,7 +198,10 @@ impl Operator {
     /// Returns the time until the next sync without a change, and its extent.
     fn rest(&self, since_all_was_done: Duration) -> (Duration, Work) {
         let left = self.options.resync.saturating_sub(since_all_was_done);
-        let waits = matches!(self.progress.of(Step::RequiredPools), Some(Outcome::Waiting(_)));
+        let waits = matches!(
+            self.progress.of(SyncStep::RequiredPools),
+            Some(SyncOutcome::Waiting(_))
+        );
         if waits && left > GLANCE {
             (GLANCE, Work::Status)
         } else {
@@ -225,14 +232,14 @@ impl Operator {
         Ok(())
     }
 
-    fn facts(&self) -> Option<&Facts> {
+    fn facts(&self) -> Option<&ObservedFacts> {
         self.known.as_ref().map(|known| &known.facts)
     }
 
     /// Returns the release to report; if the cluster's release cannot be read, the one that was deployed last.
     async fn release(&self) -> Result<String, ClusterError> {
         let known = self.known.as_ref();
-        let is_known = known.is_some_and(|known| known.has(&[Part::Release]));
+        let is_known = known.is_some_and(|known| known.has(&[FactGroup::Release]));
         let is_known = is_known || self.options.release_version.is_some();
         if !is_known && let Some(before) = report::deployed(&self.cluster).await? {
             return Ok(before);
@@ -247,25 +254,28 @@ impl Operator {
             known => known,
         };
         let (cluster, options) = (&self.cluster, &self.options);
-        let mut progress = Progress::default();
+        let mut progress = SyncProgress::default();
         progress
-            .run(Step::Namespace, definitions::namespaces(cluster))
+            .run(SyncStep::Namespace, definitions::namespaces(cluster))
             .await;
         progress
-            .run(Step::CustomResourceDefinitions, definitions::definitions(cluster))
+            .run(
+                SyncStep::CustomResourceDefinitions,
+                definitions::definitions(cluster),
+            )
             .await;
-        if progress.of(Step::CustomResourceDefinitions) == Some(&Outcome::Done) {
+        if progress.of(SyncStep::CustomResourceDefinitions) == Some(&SyncOutcome::Done) {
             if let Err(error) = report::announce(cluster).await {
                 warn!("cannot report: {error}");
             }
             self.watches.follow_own();
-            if options.workloads == Workloads::Deployed {
+            if options.workloads == OperandMode::Deployed {
                 self.watches.follow_workloads();
             }
         }
-        if options.workloads == Workloads::Deployed || options.metrics_access == MetricsAccess::Guarded {
+        if options.workloads == OperandMode::Deployed || options.metrics_access == MetricsAccess::Guarded {
             let certificates = monitoring::certificates(cluster, &self.metrics_certificate, Timestamp::now());
-            progress.run(Step::Monitoring, certificates).await;
+            progress.run(SyncStep::Monitoring, certificates).await;
         }
         self.watches.follow_facts();
         let known = Box::pin(gathered(&mut progress, cluster, self.known.as_ref())).await;
@@ -280,34 +290,34 @@ impl Operator {
             .as_ref()
             .map_or(Upgrade::Never, machine_configuration::upgrade);
         let required = pools::required(cluster, facts);
-        progress.run(Step::MachineConfigPools, required).await;
+        progress.run(SyncStep::MachineConfigPools, required).await;
         let user_data = async {
             let pools = pools::all(cluster).await?;
             user_data::user_data(cluster, &pools, facts, options, upgrade).await
         };
-        progress.run(Step::UserData, user_data).await;
+        progress.run(SyncStep::UserData, user_data).await;
         if let Some(webhook) = &options.webhook {
             let admission = workloads::webhook(cluster, webhook, &self.certificate, Timestamp::now());
-            progress.run(Step::Admission, admission).await;
+            progress.run(SyncStep::Admission, admission).await;
         }
         let mut rotation = self.rotation;
         let config = async {
             if known.has(FOR_CONTROLLER_CONFIG) {
                 rendering::controller_config(cluster, facts, options, &mut rotation).await
             } else {
-                Ok(Settled::NotYet(UNKNOWN_FACTS.to_owned()))
+                Ok(SyncResult::NotYet(UNKNOWN_FACTS.to_owned()))
             }
         };
         match options.workloads {
-            Workloads::Elsewhere => {
-                progress.settle(Step::MachineConfigController, config).await;
+            OperandMode::Elsewhere => {
+                progress.settle(SyncStep::MachineConfigController, config).await;
                 progress
-                    .run(Step::AccessControl, workloads::access(cluster))
+                    .run(SyncStep::AccessControl, workloads::access(cluster))
                     .await;
             }
-            Workloads::Deployed => {
+            OperandMode::Deployed => {
                 progress
-                    .run(Step::AccessControl, workloads::access(cluster))
+                    .run(SyncStep::AccessControl, workloads::access(cluster))
                     .await;
                 Box::pin(self.deploy(&mut progress, &known, config)).await;
             }
@@ -321,8 +331,8 @@ impl Operator {
         self.rotation = rotation;
     }
 
-    async fn evaluate(&mut self, progress: &Progress) {
-        if progress.of(Step::CustomResourceDefinitions) != Some(&Outcome::Done) {
+    async fn evaluate(&mut self, progress: &SyncProgress) {
+        if progress.of(SyncStep::CustomResourceDefinitions) != Some(&SyncOutcome::Done) {
             return;
         }
         match evaluation::evaluation(&self.cluster).await {
@@ -335,9 +345,9 @@ impl Operator {
     /// Runs the steps for workloads in the cluster.
     async fn deploy(
         &self,
-        progress: &mut Progress,
-        known: &Known,
-        config: impl Future<Output = Result<Settled, RenderingError>> + Send,
+        progress: &mut SyncProgress,
+        known: &KnownFacts,
+        config: impl Future<Output = Result<SyncResult, RenderingError>> + Send,
     ) {
         let cluster = &self.cluster;
         let settings = &deployment_settings(&known.facts, &self.options);
@@ -345,30 +355,32 @@ impl Operator {
             workloads::network_policies(cluster).await?;
             workloads::guards(cluster).await
         };
-        progress.run(Step::NetworkPolicies, network).await;
+        progress.run(SyncStep::NetworkPolicies, network).await;
         let daemon = workloads::daemon(cluster, settings);
-        progress.settle(Step::MachineConfigDaemon, daemon).await;
+        progress.settle(SyncStep::MachineConfigDaemon, daemon).await;
         // The ControllerConfig is written even if the Deployment cannot be, so that certificates keep rotating.
         let controller = async {
             let (config, deployed) = (config.await, workloads::controller(cluster, settings).await);
             match (config?, deployed?) {
-                (_, Settled::NotRunning(what)) => Ok::<_, RenderingError>(Settled::NotRunning(what)),
-                (Settled::Yes, deployed) => Ok(deployed),
+                (_, SyncResult::NotRunning(what)) => Ok::<_, RenderingError>(SyncResult::NotRunning(what)),
+                (SyncResult::Yes, deployed) => Ok(deployed),
                 (config, _) => Ok(config),
             }
         };
-        progress.settle(Step::MachineConfigController, controller).await;
+        progress
+            .settle(SyncStep::MachineConfigController, controller)
+            .await;
         if known.has(FOR_SERVERS) {
             let server = workloads::server(cluster, settings);
-            progress.settle(Step::MachineConfigServer, server).await;
+            progress.settle(SyncStep::MachineConfigServer, server).await;
         } else {
-            progress.skip(Step::MachineConfigServer, Step::RenderConfig);
+            progress.skip(SyncStep::MachineConfigServer, SyncStep::RenderConfig);
         }
     }
 
     /// Runs the last step, which checks the required pools.
     async fn required_pools(&mut self, release: &str) -> Vec<MachineConfigPool> {
-        self.progress.forget(Step::RequiredPools);
+        self.progress.remove(SyncStep::RequiredPools);
         let mut found = Vec::new();
         let facts = self.facts().cloned().unwrap_or_default();
         let work = async {
@@ -381,14 +393,14 @@ impl Operator {
             let images = pools::os_images(&self.cluster, &found, &facts)
                 .await
                 .map_err(|error| error.to_string())?;
-            let release = Release {
+            let release = ReleaseVersions {
                 controller: &self.options.version,
                 version: release,
                 images: &images,
             };
             cluster_operator::required(&found, &reported, release)
         };
-        self.progress.settle(Step::RequiredPools, work).await;
+        self.progress.settle(SyncStep::RequiredPools, work).await;
         found
     }
 
@@ -399,30 +411,39 @@ impl Operator {
 }
 
 /// Returns the facts about the cluster, each at its last successful read.
-async fn gathered(progress: &mut Progress, cluster: &Cluster, before: Option<&Known>) -> Known {
+async fn gathered(
+    progress: &mut SyncProgress,
+    cluster: &OperatorClient,
+    before: Option<&KnownFacts>,
+) -> KnownFacts {
     let known = facts::gather(cluster, before).await;
     let heard = std::future::ready(known.problem().map_or(Ok(()), Err));
-    progress.run(Step::RenderConfig, heard).await;
+    progress.run(SyncStep::RenderConfig, heard).await;
     known
 }
 
 /// Reconciles the config server's certificates and returns the CAs to trust.
-async fn certificates(progress: &mut Progress, cluster: &Cluster, options: &Options, known: &Known) {
+async fn certificates(
+    progress: &mut SyncProgress,
+    cluster: &OperatorClient,
+    options: &OperatorOptions,
+    known: &KnownFacts,
+) {
     if known.has(FOR_CERTIFICATES) {
         let certificates = serving::config_server(cluster, &known.facts, options, Timestamp::now());
-        progress.run(Step::Certificates, certificates).await;
+        progress.run(SyncStep::Certificates, certificates).await;
     } else {
-        progress.skip(Step::Certificates, Step::RenderConfig);
+        progress.skip(SyncStep::Certificates, SyncStep::RenderConfig);
     }
 }
 
 /// Reconciles the MachineConfiguration and returns it with its effect on boot images and logs, or `None` if it could
 /// not be read.
 async fn settings(
-    progress: &mut Progress,
-    cluster: &Cluster,
-    options: &Options,
-    known: &Known,
+    progress: &mut SyncProgress,
+    cluster: &OperatorClient,
+    options: &OperatorOptions,
+    known: &KnownFacts,
 ) -> Option<MachineConfiguration> {
     let mut settings = None;
     let release = release_version(Some(&known.facts), options);
@@ -434,21 +455,21 @@ async fn settings(
             Ok(())
         }
     };
-    progress.run(Step::MachineConfiguration, work).await;
+    progress.run(SyncStep::MachineConfiguration, work).await;
     if let Some(settings) = &settings {
         let levels = LogLevels::of(settings);
         options
             .log_levels
-            .send_if_modified(|told| std::mem::replace(told, levels) != levels);
+            .send_if_modified(|observed| std::mem::replace(observed, levels) != levels);
     }
     settings
 }
 
 /// Returns the settings of the workloads, with the API server's address of the ControllerConfig.
-fn deployment_settings(facts: &Facts, options: &Options) -> Settings {
+fn deployment_settings(facts: &ObservedFacts, options: &OperatorOptions) -> ManifestSettings {
     let infrastructure = serving::effective_infrastructure(facts, options);
     let status = infrastructure.and_then(|infrastructure| infrastructure.status);
-    Settings {
+    ManifestSettings {
         image: options.image.clone(),
         templates_image: options.templates_image.clone(),
         api_server_url: status

@@ -42,12 +42,12 @@ pub(crate) enum Work {
 
 /// Accumulates changes until the next sync.
 #[derive(Debug, Default)]
-struct Wake {
+struct PendingWork {
     everything: AtomicBool,
     notify: Notify,
 }
 
-impl Wake {
+impl PendingWork {
     fn call(&self, work: Work) {
         if work == Work::Everything {
             self.everything.store(true, Ordering::Release);
@@ -59,7 +59,7 @@ impl Wake {
 /// The running watches, which end on drop.
 pub(crate) struct Watches {
     client: Client,
-    wake: Arc<Wake>,
+    wake: Arc<PendingWork>,
     watched: HashSet<String>,
     tasks: JoinSet<()>,
 }
@@ -186,7 +186,7 @@ impl Watches {
             while let Some(change) = changes.next().await {
                 match change {
                     Ok(change) => {
-                        if let Some(work) = news(&change, work, &mut known) {
+                        if let Some(work) = work_of_change(&change, work, &mut known) {
                             wake.call(work);
                         }
                     }
@@ -200,7 +200,11 @@ impl Watches {
 
 /// Returns the sync that a change of an object in `known` triggers, where a modification alone triggers `work`. An
 /// added or deleted object always triggers a full sync.
-fn news(change: &watcher::Event<Metadata>, work: Work, known: &mut HashSet<String>) -> Option<Work> {
+fn work_of_change(
+    change: &watcher::Event<Metadata>,
+    work: Work,
+    known: &mut HashSet<String>,
+) -> Option<Work> {
     match change {
         watcher::Event::Init => {
             known.clear();
@@ -278,7 +282,11 @@ mod tests {
             ("somebody goes", Delete(object(None)), everything),
         ] {
             let mut known = HashSet::new();
-            assert_eq!(news(&event, Work::Everything, &mut known), expected, "{name}");
+            assert_eq!(
+                work_of_change(&event, Work::Everything, &mut known),
+                expected,
+                "{name}"
+            );
         }
     }
 
@@ -293,7 +301,11 @@ mod tests {
             ("it comes back", Apply(pool()), Some(Work::Everything)),
             ("its status again", Apply(pool()), Some(Work::Status)),
         ] {
-            assert_eq!(news(&event, Work::Status, &mut known), expected, "{name}");
+            assert_eq!(
+                work_of_change(&event, Work::Status, &mut known),
+                expected,
+                "{name}"
+            );
         }
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use mco_api::machine_configuration::LogLevel;
-use mco_operator::manifests::{self, Settings};
+use mco_operator::manifests::{self, ManifestSettings};
 use serde_json::Value;
 
 const OWN_GROUP: &str = "machineconfiguration.openshift.io";
@@ -122,7 +122,7 @@ fn only_the_operator_reads_all_objects_of_the_namespace() {
 
 #[test]
 fn openshift_lets_every_pod_be_what_it_is() {
-    let settings = Settings {
+    let settings = ManifestSettings {
         image: "localhost/mco".to_owned(),
         api_server_url: String::new(),
         templates_image: "localhost/templates".to_owned(),

@@ -14,7 +14,7 @@ use mco_api::machine_configuration::LogLevel;
 use mco_api::vocabulary::annotations;
 use mco_api::{ContainerRuntimeConfig, ControllerConfig, MachineConfigPool, MachineConfiguration};
 use mco_core::pipeline::bootstrap::default_controller_config;
-use mco_operator::{LogLevels, Options};
+use mco_operator::{LogLevels, OperatorOptions};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -163,18 +163,18 @@ async fn what_others_say_about_the_cluster_is_followed_at_once() {
 async fn a_rotation_of_the_api_servers_ca_is_announced_to_the_machines() {
     let running = Running::start().await;
     let configs: Api<ControllerConfig> = Api::all(running.client());
-    let told = |value: &'static str| {
+    let reported = |value: &'static str| {
         let configs = configs.clone();
         async move {
             let config = configs.get_opt("machine-config-controller").await.ok()??;
-            let told = config
+            let reported = config
                 .metadata
                 .annotations?
                 .remove(annotations::SERVICE_CA_ROTATE)?;
-            (told == value).then_some(())
+            (reported == value).then_some(())
         }
     };
-    eventually("a cluster where nothing rotates", || told("false")).await;
+    eventually("a cluster where nothing rotates", || reported("false")).await;
     let namespaces: Api<Namespace> = Api::all(running.client());
     let namespace =
         serde_json::from_value(json!({"metadata": {"name": "openshift-config-managed"}})).unwrap();
@@ -186,7 +186,7 @@ async fn a_rotation_of_the_api_servers_ca_is_announced_to_the_machines() {
     let map: ConfigMap = serde_json::from_value(map).unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(running.client(), "openshift-config-managed");
     maps.create(&PostParams::default(), &map).await.unwrap();
-    eventually("the rotation", || told("true")).await;
+    eventually("the rotation", || reported("true")).await;
     let own: Api<ConfigMap> = Api::namespaced(running.client(), "openshift-machine-config-operator");
     let published = own.get("kubeconfig-data").await.unwrap().binary_data.unwrap();
     assert_eq!(published["ca-bundle.crt"].0, b"another");
@@ -372,7 +372,7 @@ async fn user_data_that_others_made_trusts_the_present_authority() {
 
 #[tokio::test]
 async fn what_is_said_about_logs_is_passed_on_while_the_operator_runs() {
-    let options = Options::new("0.1.0");
+    let options = OperatorOptions::new("0.1.0");
     let mut levels = options.log_levels.subscribe();
     let running = Running::with(options).await;
     let settings = running.settings().await;
@@ -394,8 +394,8 @@ async fn what_is_said_about_logs_is_passed_on_while_the_operator_runs() {
             .unwrap();
         let (operator, operands) = expected;
         let expected = LogLevels { operator, operands };
-        let told = levels.wait_for(|levels| *levels == expected);
-        tokio::time::timeout(common::DEADLINE, told)
+        let reported = levels.wait_for(|levels| *levels == expected);
+        tokio::time::timeout(common::DEADLINE, reported)
             .await
             .expect("the levels are set")
             .unwrap();
@@ -436,12 +436,12 @@ async fn boot_images_that_are_too_old_keep_the_cluster_from_upgrading() {
             .unwrap();
         eventually(expected.1, || async {
             let (status, reason, message) = upgradeable().await?;
-            let told = (status.as_str(), reason.as_str()) == expected && message.contains(why);
+            let reported = (status.as_str(), reason.as_str()) == expected && message.contains(why);
             let enforced = settings.get("cluster").await.unwrap().status.unwrap_or_default();
             let mode = enforced
                 .boot_image_skew_enforcement_status
                 .map(|status| status.mode);
-            (told && mode.as_deref() == asked["mode"].as_str()).then_some(())
+            (reported && mode.as_deref() == asked["mode"].as_str()).then_some(())
         })
         .await;
     }
@@ -453,9 +453,9 @@ async fn a_scraper_sees_steps_and_conditions() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
-    let running = Running::with(Options {
+    let running = Running::with(OperatorOptions {
         metrics_address: Some(address),
-        ..Options::new("0.1.0")
+        ..OperatorOptions::new("0.1.0")
     })
     .await;
     running.play_controllers().await;

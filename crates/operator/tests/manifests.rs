@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::{env, fs};
 
 use mco_api::machine_configuration::LogLevel;
-use mco_operator::manifests::{self, Settings};
+use mco_operator::manifests::{self, ManifestSettings};
 use serde_json::{Value, json};
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ManifestSettings {
+    ManifestSettings {
         image: format!("localhost/mco:{}", env!("CARGO_PKG_VERSION")),
         api_server_url: String::new(),
         templates_image: String::new(),
@@ -80,7 +80,7 @@ fn an_uninstall_deletes_our_objects_in_an_order_in_which_none_is_recreated() {
 
 #[test]
 fn the_controller_renders_with_the_templates_it_is_given() {
-    let settings = Settings {
+    let settings = ManifestSettings {
         templates_image: "registry.example.com/release:4".to_owned(),
         ..settings()
     };
@@ -187,7 +187,7 @@ fn containers_run_the_program_where_the_image_has_it() {
 #[test]
 fn the_operands_get_the_log_level_unless_it_is_the_default() {
     let variable = |level: LogLevel| -> BTreeSet<(String, String)> {
-        let settings = Settings {
+        let settings = ManifestSettings {
             log_level: level,
             ..settings()
         };
@@ -196,13 +196,13 @@ fn the_operands_get_the_log_level_unless_it_is_the_default() {
             manifests::daemon(&settings),
             manifests::server(&settings),
         ];
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         for object in operands.concat() {
             let containers = object.pointer("/spec/template/spec/containers");
             for container in containers.and_then(Value::as_array).into_iter().flatten() {
                 for variable in container["env"].as_array().into_iter().flatten() {
                     if text(variable, "/name") == manifests::LOG_LEVEL_VARIABLE {
-                        told.insert((
+                        reported.insert((
                             text(container, "/name").to_owned(),
                             text(variable, "/value").to_owned(),
                         ));
@@ -210,7 +210,7 @@ fn the_operands_get_the_log_level_unless_it_is_the_default() {
                 }
             }
         }
-        told
+        reported
     };
     assert_eq!(variable(LogLevel::Normal), BTreeSet::new());
     let expected = [
@@ -278,7 +278,7 @@ fn metrics_of(expression: &str) -> Vec<String> {
 
 #[test]
 fn every_alert_refers_to_metrics_that_exist() {
-    let told = told_metrics();
+    let reported = told_metrics();
     let objects = manifests::alerts();
     let rules = objects
         .iter()
@@ -309,7 +309,7 @@ fn every_alert_refers_to_metrics_that_exist() {
         let metrics = metrics_of(expression);
         assert!(!metrics.is_empty(), "{expression}");
         for metric in metrics {
-            let exists = told.contains(&metric) || FOREIGN.contains(&metric.as_str());
+            let exists = reported.contains(&metric) || FOREIGN.contains(&metric.as_str());
             assert!(exists, "{metric} in {expression}");
         }
     }
@@ -333,7 +333,7 @@ fn the_alert_about_a_blocked_drain_names_where_to_look() {
 
 #[test]
 fn the_consoles_dashboard_shows_metrics_that_exist() {
-    let told = told_metrics();
+    let reported = told_metrics();
     let object = manifests::dashboard();
     assert_eq!(text(&object, "/metadata/namespace"), "openshift-config-managed");
     assert_eq!(
@@ -361,7 +361,7 @@ fn the_consoles_dashboard_shows_metrics_that_exist() {
     }
     assert!(shown.len() > 10, "{shown:?}");
     for metric in &shown {
-        assert!(told.contains(metric), "{metric}");
+        assert!(reported.contains(metric), "{metric}");
     }
     for metric in [
         "mcd_kubelet_state",

@@ -12,8 +12,8 @@ use kube::Api;
 use kube::api::DeleteParams;
 use mco_api::machine_configuration::LogLevel;
 use mco_apiserver::Identity;
-use mco_operator::manifests::{self, Settings};
-use mco_operator::{MetricsAccess, Options, certificates};
+use mco_operator::manifests::{self, ManifestSettings};
+use mco_operator::{MetricsAccess, OperatorOptions, certificates};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -67,9 +67,9 @@ async fn scrape(address: SocketAddr, bundle: &str, token: Option<&str>) -> Optio
 
 #[tokio::test]
 async fn a_certificate_that_cannot_be_written_keeps_no_other_from_being_made() {
-    let options = Options {
+    let options = OperatorOptions {
         metrics_access: MetricsAccess::Guarded,
-        ..Options::new("0.1.0")
+        ..OperatorOptions::new("0.1.0")
     };
     let running = Running::behind(options, async |client| {
         refusing(client, "/machine-config-operator-metrics-tls")
@@ -90,10 +90,10 @@ async fn the_operator_guards_its_metrics_with_certificates_that_it_renews() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
-    let running = Running::with(Options {
+    let running = Running::with(OperatorOptions {
         metrics_address: Some(address),
         metrics_access: MetricsAccess::Guarded,
-        ..Options::new("0.1.0")
+        ..OperatorOptions::new("0.1.0")
     })
     .await;
     let secrets: Api<Secret> = Api::namespaced(running.client(), NAMESPACE);
@@ -143,8 +143,8 @@ async fn the_operator_guards_its_metrics_with_certificates_that_it_renews() {
     running.stop().await;
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ManifestSettings {
+    ManifestSettings {
         image: "localhost/mco:test".to_owned(),
         api_server_url: String::new(),
         templates_image: "registry.example.com/release:4".to_owned(),

@@ -13,7 +13,7 @@ use mco_api::ControllerConfig;
 use mco_api::crd::CustomResourceDefinition;
 use mco_api::foreign::cluster_operator::ClusterOperator;
 use mco_api::foreign::image::Image;
-use mco_operator::Options;
+use mco_operator::OperatorOptions;
 use serde_json::{Value, json};
 
 const MANAGED: &str = "openshift-config-managed";
@@ -102,7 +102,7 @@ async fn complains(running: &Running) -> Option<bool> {
 
 #[tokio::test]
 async fn an_image_on_a_cluster_without_a_place_for_authorities_stops_nothing() {
-    let running = Running::behind(Options::new("0.1.0"), async |client| {
+    let running = Running::behind(OperatorOptions::new("0.1.0"), async |client| {
         let sources = json!({"registrySources": {"insecureRegistries": ["registry.example.com"]}});
         create_image(&client, &sources).await;
         client
@@ -121,7 +121,7 @@ async fn an_image_on_a_cluster_without_a_place_for_authorities_stops_nothing() {
 
 #[tokio::test]
 async fn authorities_that_cannot_be_published_do_not_keep_them_from_machines() {
-    let running = Running::behind(Options::new("0.1.0"), async |client| {
+    let running = Running::behind(OperatorOptions::new("0.1.0"), async |client| {
         let client = furnish(client).await;
         refusing(client, MERGED)
     })
@@ -136,7 +136,7 @@ async fn authorities_that_cannot_be_published_do_not_keep_them_from_machines() {
 
 #[tokio::test]
 async fn all_registries_authorities_are_in_one_place_and_follow_the_image() {
-    let running = Running::behind(Options::new("0.1.0"), furnish).await;
+    let running = Running::behind(OperatorOptions::new("0.1.0"), furnish).await;
     let maps: Api<ConfigMap> = Api::namespaced(running.client(), MANAGED);
     let merged = |expected: &'static [(&str, &str)]| {
         let maps = maps.clone();

@@ -10,7 +10,7 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use mco_api::crd::{CustomResourceDefinition, own_crds};
-use mco_operator::{Options, Workloads};
+use mco_operator::{OperandMode, OperatorOptions};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "openshift-machine-config-operator";
@@ -117,10 +117,10 @@ fn is_ours(pod: &PodSpec, name: &str) {
 
 #[tokio::test]
 async fn another_implementations_workloads_become_ours_and_nothing_of_theirs_is_left() {
-    let options = Options {
-        workloads: Workloads::Deployed,
+    let options = OperatorOptions {
+        workloads: OperandMode::Deployed,
         image: "localhost/mco:test".to_owned(),
-        ..Options::new("0.1.0")
+        ..OperatorOptions::new("0.1.0")
     };
     let running = Running::behind(options, async |client| {
         let namespace = json!({"metadata": {"name": NAMESPACE}});
@@ -217,7 +217,7 @@ async fn definitions_and_accounts_of_another_implementation_were_rewritten_altho
     let names: Vec<String> = (their_definitions().into_iter())
         .filter_map(|definition| definition.metadata.name)
         .collect();
-    let running = Running::behind(Options::new("0.1.0"), async move |client| {
+    let running = Running::behind(OperatorOptions::new("0.1.0"), async move |client| {
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         for definition in their_definitions() {
             definitions

@@ -15,7 +15,7 @@ use kube::client::Body;
 use kube::{Api, Client};
 use mco_api::ControllerConfig;
 use mco_api::foreign::cluster_operator::ClusterOperator;
-use mco_operator::{Options, Workloads};
+use mco_operator::{OperandMode, OperatorOptions};
 use serde_json::json;
 
 const NAMESPACE: &str = "openshift-machine-config-operator";
@@ -60,10 +60,10 @@ async fn publish(client: &Client) {
 }
 
 async fn start(hidden: &Arc<AtomicBool>) -> Running {
-    let options = Options {
-        workloads: Workloads::Deployed,
+    let options = OperatorOptions {
+        workloads: OperandMode::Deployed,
         image: "localhost/mco:test".to_owned(),
-        ..Options::new("0.1.0")
+        ..OperatorOptions::new("0.1.0")
     };
     Running::behind(options, async |client| {
         publish(&client).await;
@@ -159,7 +159,7 @@ async fn what_is_made_from_unknown_facts_waits_and_nothing_else_does() {
 #[tokio::test]
 async fn without_a_readable_release_the_previous_one_is_reported() {
     let hidden = Arc::new(AtomicBool::new(true));
-    let running = Running::behind(Options::new("0.1.0"), async |client| {
+    let running = Running::behind(OperatorOptions::new("0.1.0"), async |client| {
         veiled(client, hidden, "/clusterversions/version")
     })
     .await;
@@ -171,22 +171,22 @@ async fn without_a_readable_release_the_previous_one_is_reported() {
         answer.ok()
     })
     .await;
-    let told = eventually("what is reported", || async {
+    let observed = eventually("what is reported", || async {
         let found = operators.get("machine-config").await.unwrap();
         let conditions = found.status?.conditions;
         let message = |type_: &str| {
             let found = conditions.iter().find(|one| one.type_ == type_)?;
             Some(found.message.clone())
         };
-        let told = (message("Progressing")?, message("Degraded")?);
-        told.1.contains("resync").then_some(told)
+        let observed = (message("Progressing")?, message("Degraded")?);
+        observed.1.contains("resync").then_some(observed)
     })
     .await;
-    assert_eq!(told.0, "Unable to apply 4.14.0", "bringing up");
+    assert_eq!(observed.0, "Unable to apply 4.14.0", "bringing up");
     assert!(
-        told.1.starts_with("Failed to resync 4.14.0 because: "),
+        observed.1.starts_with("Failed to resync 4.14.0 because: "),
         "{}",
-        told.1
+        observed.1
     );
     running.stop().await;
 }

@@ -1,6 +1,7 @@
-//! Loads a running server and says how it bore it: `load HOST:PORT CA PATH CONNECTIONS SECONDS [handshakes]`.
+//! Puts load on a running server and prints its latencies: `load HOST:PORT CA PATH CONNECTIONS SECONDS [handshakes]`.
 //!
-//! Requests go over keep-alive TLS connections, one after another on each; with `handshakes`, each on a new connection.
+//! Requests are sent over keep-alive TLS connections, one after another on each; with `handshakes`, each on a new
+//! connection.
 
 #![allow(clippy::print_stdout, reason = "it is a command")]
 
@@ -38,7 +39,7 @@ impl Load {
             .await?)
     }
 
-    /// The times of all requests of one connection, and the bytes of one answer.
+    /// Returns the durations of all requests of one connection, and the size of one response.
     async fn run(self) -> Result<(Vec<Duration>, usize), Failure> {
         let request = format!(
             "GET {} HTTP/1.1\r\nHost: localhost\r\nAccept: application/vnd.coreos.ignition+json;version=3.5.0, */*;q=0.1\r\n\r\n",
@@ -53,15 +54,15 @@ impl Load {
                 stream = self.connect().await?;
             }
             stream.write_all(request.as_bytes()).await?;
-            size = read_answer(&mut stream, &mut buffer).await?;
+            size = read_response(&mut stream, &mut buffer).await?;
             times.push(started.elapsed());
         }
         Ok((times, size))
     }
 }
 
-/// Reads one answer and forgets it; what counts is how long it took.
-async fn read_answer(stream: &mut TlsStream<TcpStream>, buffer: &mut [u8]) -> Result<usize, Failure> {
+/// Reads and discards one response.
+async fn read_response(stream: &mut TlsStream<TcpStream>, buffer: &mut [u8]) -> Result<usize, Failure> {
     let mut head = Vec::new();
     let (length, mut got) = loop {
         let count = stream.read(buffer).await?;
@@ -83,7 +84,7 @@ async fn read_answer(stream: &mut TlsStream<TcpStream>, buffer: &mut [u8]) -> Re
     };
     while got < length {
         match stream.read(buffer).await? {
-            0 => return Err("the answer was cut".into()),
+            0 => return Err("the response was truncated".into()),
             count => got += count,
         }
     }
@@ -93,11 +94,11 @@ async fn read_answer(stream: &mut TlsStream<TcpStream>, buffer: &mut [u8]) -> Re
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [address, authority, path, connections, seconds, rest @ ..] = arguments.as_slice() else {
+    let [address, ca, path, connections, seconds, rest @ ..] = arguments.as_slice() else {
         return Err("usage: load HOST:PORT CA PATH CONNECTIONS SECONDS [handshakes]".into());
     };
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(authority)?)?;
+    roots.add(CertificateDer::from_pem_file(ca)?)?;
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
@@ -130,7 +131,7 @@ async fn main() -> Result<(), Failure> {
     };
     #[expect(
         clippy::cast_precision_loss,
-        reason = "far fewer requests than a float can count"
+        reason = "far fewer requests than the precision of f64"
     )]
     let rate = times.len() as f64 / took;
     println!(

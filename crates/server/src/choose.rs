@@ -1,11 +1,11 @@
-//! Which rendered config, and which operating system image, a new machine of a pool starts with.
+//! The choice of the rendered config and of the OS image for new machines of a pool.
 
 use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
 
-/// The name of the rendered config for new machines; `None` while the pool has none.
+/// Returns the name of the rendered config for new machines; `None` while the pool has none.
 ///
-/// As soon as one machine runs the target, new machines start there; until then the target is unproven and they start
-/// where the others are. Neither `paused` nor any condition changes that.
+/// New machines start with the target config once one machine runs it; until then the target is unproven, and they
+/// start with the config of the other machines. `paused` and conditions are ignored.
 pub fn config_name(pool: &MachineConfigPool) -> Option<&str> {
     let status = pool.status.as_ref()?;
     let configuration = if has_updated_machine(pool) {
@@ -16,7 +16,7 @@ pub fn config_name(pool: &MachineConfigPool) -> Option<&str> {
     named(configuration.reference.name.as_deref())
 }
 
-/// The config for the first machines of a cluster, before any status means anything.
+/// Returns the name of the config for the first machines of a cluster, whose pools have no machine counts yet.
 pub fn bootstrap_config_name(pool: &MachineConfigPool) -> Option<&str> {
     named(pool.status.as_ref()?.configuration.reference.name.as_deref())
 }
@@ -31,18 +31,17 @@ fn has_updated_machine(pool: &MachineConfigPool) -> bool {
         .is_some_and(|status| status.updated_machine_count > 0)
 }
 
-/// Everything the choice of an image depends on.
+/// The inputs of the image choice.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageSources<'a> {
     pub os_configs: &'a [MachineOSConfig],
     pub builds: &'a [MachineOSBuild],
-    /// Hosts, with port where there is one, of the cluster's own registry. A machine that boots for the first time
-    /// cannot pull from it yet.
+    /// Hosts of the internal registry, with ports if any. A machine cannot pull from it at its first boot.
     pub internal_registries: &'a [String],
 }
 
-/// The layered image that a new machine can start with at once, saving it a reboot; `None` when there is none or when
-/// anything about it is doubtful.
+/// Returns the layered image with which a new machine can start, which saves a reboot; `None` if there is none or if it
+/// may not be usable.
 pub fn layered_image<'a>(
     pool: &MachineConfigPool,
     config_name: &str,

@@ -1,8 +1,7 @@
-//! JSON text as Go's encoder writes it.
+//! JSON in the format of Go's encoder.
 //!
-//! Two appended files carry a whole MachineConfig as text, and both that text and its bytes on disk are compared by other
-//! tools. So fields come in the order of the Go types, empty metadata is left out, and `<`, `>`, `&` and the two Unicode
-//! line separators are escaped. Only MachineConfigs are known here.
+//! Two files of a document contain a whole MachineConfig, and other tools compare their bytes. So fields have the order
+//! of the Go types, empty metadata is omitted, and `<`, `>`, `&` and the two Unicode line separators are escaped.
 
 use mco_api::MachineConfig;
 use mco_core::generators::generated::json_text::GoEscapes;
@@ -11,38 +10,38 @@ use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 use serde_json::{Map, Value};
 
-/// Whether an object names its own kind: one read from a file does, one from a typed cache does not.
+/// Whether an object has `kind` and `apiVersion`: objects from files do, those from a typed cache do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypeMeta {
     Present,
     Absent,
 }
 
-/// The MachineConfig as compact JSON.
+/// Returns a MachineConfig as compact JSON.
 pub fn compact(config: &MachineConfig, type_meta: TypeMeta) -> serde_json::Result<Vec<u8>> {
-    write(&Ordered::machine_config(config, type_meta)?, CompactFormatter)
+    write(&OrderedJson::machine_config(config, type_meta)?, CompactFormatter)
 }
 
-/// The MachineConfig as JSON indented by four spaces.
+/// Returns a MachineConfig as JSON indented by four spaces.
 pub fn indented(config: &MachineConfig, type_meta: TypeMeta) -> serde_json::Result<Vec<u8>> {
     let formatter = PrettyFormatter::with_indent(b"    ");
-    write(&Ordered::machine_config(config, type_meta)?, formatter)
+    write(&OrderedJson::machine_config(config, type_meta)?, formatter)
 }
 
-/// A flat map of texts, keys sorted.
+/// Returns a map of strings with sorted keys.
 pub fn strings(entries: &[(&str, &str)]) -> serde_json::Result<Vec<u8>> {
     let mut entries = entries.to_vec();
     entries.sort_unstable();
-    let object = Ordered::Object(
+    let object = OrderedJson::Object(
         entries
             .into_iter()
-            .map(|(key, value)| (key.to_owned(), Ordered::Leaf(Value::from(value))))
+            .map(|(key, value)| (key.to_owned(), OrderedJson::Leaf(Value::from(value))))
             .collect(),
     );
     write(&object, CompactFormatter)
 }
 
-fn write(value: &Ordered, formatter: impl Formatter) -> serde_json::Result<Vec<u8>> {
+fn write(value: &OrderedJson, formatter: impl Formatter) -> serde_json::Result<Vec<u8>> {
     let mut text = Vec::new();
     value.serialize(&mut serde_json::Serializer::with_formatter(
         &mut text,
@@ -95,14 +94,14 @@ const SPEC: &[&str] = &[
     "kernelType",
 ];
 
-/// JSON whose object keys keep the order they were given.
-enum Ordered {
+/// A JSON value whose objects keep the order of their keys.
+enum OrderedJson {
     Leaf(Value),
-    List(Vec<Ordered>),
-    Object(Vec<(String, Ordered)>),
+    List(Vec<OrderedJson>),
+    Object(Vec<(String, OrderedJson)>),
 }
 
-impl Ordered {
+impl OrderedJson {
     fn machine_config(config: &MachineConfig, type_meta: TypeMeta) -> serde_json::Result<Self> {
         let Value::Object(mut object) = serde_json::to_value(config)? else {
             return Ok(Self::Object(Vec::new()));
@@ -171,7 +170,7 @@ impl Ordered {
         }
     }
 
-    /// What came as YAML or was stored by the API server has sorted keys.
+    /// Returns a value with sorted keys, as YAML and the API server produce them.
     fn sorted(value: Value) -> Self {
         match value {
             Value::Array(items) => Self::List(items.into_iter().map(Self::sorted).collect()),
@@ -185,7 +184,7 @@ impl Ordered {
     }
 }
 
-/// The entries named in `order` first, in that order; the others after them, sorted.
+/// Returns the entries in `order` first, in that order, and the others sorted after them.
 fn in_order(map: Map<String, Value>, order: &[&str]) -> impl Iterator<Item = (String, Value)> {
     let mut entries: Vec<_> = map.into_iter().collect();
     let rank = |key: &str| order.iter().position(|name| *name == key).unwrap_or(order.len());
@@ -204,7 +203,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-impl Serialize for Ordered {
+impl Serialize for OrderedJson {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Leaf(value) => value.serialize(serializer),

@@ -1,15 +1,15 @@
-//! The kubeconfig that a new machine's kubelet asks for its identity with.
+//! The bootstrap kubeconfig with which the kubelet of a new machine requests its certificate.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use mco_core::config::goyaml;
 use serde_json::json;
 
-/// A kubeconfig for `api_server_url`, trusting `authority` (PEM) and presenting `token` exactly as it is.
-pub fn bootstrap(api_server_url: &str, authority: &[u8], token: &str) -> String {
+/// Returns a kubeconfig for `api_server_url` with a CA in PEM and a bearer token, which is used verbatim.
+pub fn bootstrap(api_server_url: &str, ca: &[u8], token: &str) -> String {
     goyaml::to_string(&json!({
         "clusters": [{
-            "cluster": {"certificate-authority-data": STANDARD.encode(authority), "server": api_server_url},
+            "cluster": {"certificate-authority-data": STANDARD.encode(ca), "server": api_server_url},
             "name": "local",
         }],
         "contexts": [{"context": {"cluster": "local", "user": "kubelet"}, "name": "kubelet"}],

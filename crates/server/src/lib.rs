@@ -1,8 +1,8 @@
-//! The Ignition endpoint: what a new machine fetches at its first boot.
+//! The Ignition endpoint: serves the configuration that a new machine fetches at its first boot.
 //!
-//! [`negotiate`], [`choose`], [`compose`] and [`pointer`] decide and do nothing else. [`prepared`] keeps finished answers,
-//! [`offline`] and [`cluster`] feed it, [`http`] hands answers out, [`run`](mod@run) ties them together. Nothing here writes
-//! to the cluster, and nothing secret (tokens, kubeconfigs, file contents) reaches a log.
+//! [`negotiate`], [`choose`], [`compose`] and [`pointer`] are pure decisions. [`prepared`] caches documents,
+//! [`offline`] and [`cluster`] publish them, [`http`] serves them, and [`run`](mod@run) wires these together. Nothing
+//! here writes to the cluster, and no secret (tokens, kubeconfigs, file contents) reaches a log.
 
 pub mod choose;
 pub mod cluster;
@@ -18,4 +18,4 @@ pub mod run;
 pub mod tokens;
 
 pub use mco_core::generators::pointer;
-pub use run::{Backend, RunError, Settings, run};
+pub use run::{ConfigBackend, RunError, ServerSettings, run};

@@ -1,14 +1,14 @@
-//! Which Ignition spec version to serve, from a request's `Accept` header.
+//! The choice of the Ignition spec version from the `Accept` header of a request.
 //!
-//! The header is read the way machines in the field have always been answered: parameters are case-sensitive, quotes
-//! are not removed, and who says nothing useful gets the oldest version. It knows nothing of pools or configs.
+//! The header is parsed compatibly with machines in the field: parameters are case-sensitive, quotes are not removed,
+//! and requests without a usable version get the oldest one.
 
 use std::cmp::Ordering;
 
 use mco_ignition::SpecVersion;
 use thiserror::Error;
 
-/// Every version that can be served, oldest first.
+/// The versions that can be served, oldest first.
 pub const SERVED: [SpecVersion; 7] = [
     SpecVersion::V2_2,
     SpecVersion::V3_0,
@@ -19,22 +19,22 @@ pub const SERVED: [SpecVersion; 7] = [
     SpecVersion::V3_5,
 ];
 
-/// What a client gets that does not say what it understands: first boots of the oldest machines do not.
+/// The version for requests without one: the oldest machines send none at their first boot.
 const UNSPECIFIED: SpecVersion = SpecVersion::V2_2;
 
 const IGNITION_SUBTYPE: &str = "vnd.coreos.ignition+json";
 
-/// The client names only versions that cannot be served, so no retry will ever help it.
+/// The client accepts only versions that cannot be served, so that retries do not help.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("no Ignition version in the Accept header can be served: {0:?}")]
 pub struct Unacceptable(pub String);
 
-/// Chooses the version for the first `Accept` header line of a request.
+/// Returns the version for the first `Accept` header of a request.
 pub fn version(accept: Option<&str>) -> Result<SpecVersion, Unacceptable> {
     let Some(header) = accept else {
         return Ok(UNSPECIFIED);
     };
-    let mut requested: Vec<_> = header.split(',').filter_map(Entry::parse).collect();
+    let mut requested: Vec<_> = header.split(',').filter_map(AcceptEntry::parse).collect();
     requested.sort_by(|a, b| b.quality.partial_cmp(&a.quality).unwrap_or(Ordering::Equal));
     let mut versions = requested.iter().filter_map(|entry| entry.version).peekable();
     if versions.peek().is_none() {
@@ -45,13 +45,13 @@ pub fn version(accept: Option<&str>) -> Result<SpecVersion, Unacceptable> {
         .ok_or_else(|| Unacceptable(header.to_owned()))
 }
 
-struct Entry {
+struct AcceptEntry {
     quality: f32,
-    /// Only of entries that ask for Ignition configs.
+    /// Set for the Ignition media type only.
     version: Option<Requested>,
 }
 
-impl Entry {
+impl AcceptEntry {
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let (_, subtype) = parts.next()?.split_once('/')?;
@@ -70,7 +70,7 @@ impl Entry {
     }
 }
 
-/// NaN is no quality: it is neither above nor below any other, and no sort can place it.
+/// Parses a quality. NaN is rejected because it has no order.
 fn quality(text: &str) -> Option<f32> {
     text.parse().ok().filter(|quality: &f32| !quality.is_nan())
 }
@@ -101,7 +101,7 @@ impl Requested {
         })
     }
 
-    /// Newer minor versions understand the newest one we know; versions before 2.2 understand nothing we can write.
+    /// Returns the served version that the client supports: the newest one for newer minor versions, none before 2.2.
     fn served(self) -> Option<SpecVersion> {
         match (self.major, self.minor) {
             (2, 2) if self.patch == 0 && self.is_prerelease => None,

@@ -1,6 +1,6 @@
-//! Serving a directory that an offline render wrote, for the first machines of a cluster and for those without one.
+//! Serving a directory written by an offline render, for the first machines of a cluster and for machines without one.
 //!
-//! The directory is looked at continuously and read again when anything in it changes. It is never written to.
+//! The directory is polled and reloaded when a file changes. It is never written to.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,84 +16,84 @@ use serde::de::DeserializeOwned;
 use tracing::{error, info};
 
 use crate::choose;
-use crate::compose::{Origin, RegistryCertificate, Source, Surroundings};
-use crate::http::{App, is_pool_name};
-use crate::prepared::{Sources, Trouble};
+use crate::compose::{ComposeContext, ConfigOrigin, PoolSource, RegistryCertificate};
+use crate::http::{IgnitionApp, is_pool_name};
+use crate::prepared::{PoolSources, Unavailable};
 
-/// Long enough to cost nothing, short enough that nobody waits for it.
+/// Polling costs a few stat calls; a second is not noticed by a booting machine.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where everything is.
+/// The files of an offline render.
 #[derive(Clone, Debug)]
-pub struct Directory {
+pub struct DirectoryBackend {
     pub base: PathBuf,
     pub kubeconfig: PathBuf,
     /// Registry hosts and their certificate files, relative to the base directory.
     pub certificates: Vec<(String, PathBuf)>,
-    /// The pools that are served; machines of others are told to ask again until the cluster answers them.
+    /// The pools that are served; requests of other machines fail with 5xx until the cluster serves them.
     pub pools: Vec<String>,
 }
 
-/// What the files looked like when they were read.
-type Fingerprint = BTreeMap<PathBuf, Option<(SystemTime, u64)>>;
+/// The metadata of the files when they were read.
+type DirectoryFingerprint = BTreeMap<PathBuf, Option<(SystemTime, u64)>>;
 
-impl Directory {
-    /// Publishes what is there, then follows every change for ever.
-    pub async fn follow(self, app: Arc<App>) {
+impl DirectoryBackend {
+    /// Publishes the files and every change of them, without end.
+    pub async fn follow(self, app: Arc<IgnitionApp>) {
         let directory = Arc::new(self);
         let mut seen = None;
         loop {
             let (directory, app, before) = (Arc::clone(&directory), Arc::clone(&app), seen.clone());
-            let looked = tokio::task::spawn_blocking(move || {
-                // Taken before reading: a change while reading is seen as one the next time.
+            let checked = tokio::task::spawn_blocking(move || {
+                // Taken before reading, so that a change in between is detected the next time.
                 let now = directory.fingerprint();
                 if before.as_ref() != Some(&now) {
-                    app.store.publish(directory.read(), Trouble::Refused);
+                    app.store.publish(directory.read(), Unavailable::Refused);
                 }
                 now
             })
             .await;
-            match looked {
+            match checked {
                 Ok(now) => seen = Some(now),
-                Err(problem) => error!("cannot look at the directory: {problem}"),
+                Err(problem) => error!("cannot read the directory: {problem}"),
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 
-    /// Everything that can be served from the files as they are now.
-    pub fn read(&self) -> Sources {
+    /// Returns the inputs of all served pools.
+    pub fn read(&self) -> PoolSources {
         self.pools
             .iter()
             .map(|pool| (pool.clone(), self.source(pool)))
             .collect()
     }
 
-    fn source(&self, pool: &str) -> Result<Source, Trouble> {
+    fn source(&self, pool: &str) -> Result<PoolSource, Unavailable> {
         let pool_file = self.pool_file(pool);
         let pool_object: MachineConfigPool = object(&pool_file)?
-            .ok_or_else(|| Trouble::NotYet(format!("{} does not exist", pool_file.display())))?;
+            .ok_or_else(|| Unavailable::NotYet(format!("{} does not exist", pool_file.display())))?;
         let name = choose::bootstrap_config_name(&pool_object).ok_or_else(|| {
-            Trouble::NotYet(format!("{}: status.configuration is empty", pool_file.display()))
+            Unavailable::NotYet(format!("{}: status.configuration is empty", pool_file.display()))
         })?;
         if !is_pool_name(name) {
-            return Err(Trouble::Broken(format!(
+            return Err(Unavailable::Broken(format!(
                 "{}: {name:?} is not the name of a MachineConfig",
                 pool_file.display()
             )));
         }
         let config_file = self.base.join("machine-configs").join(format!("{name}.yaml"));
         let config: MachineConfig = object(&config_file)?
-            .ok_or_else(|| Trouble::NotYet(format!("{} does not exist", config_file.display())))?;
+            .ok_or_else(|| Unavailable::NotYet(format!("{} does not exist", config_file.display())))?;
         let controller_file = self.controller_config_file();
         let controller_config: ControllerConfig = object(&controller_file)?.ok_or_else(|| {
-            Trouble::Broken(format!(
+            Unavailable::Broken(format!(
                 "could not find controller config on initial bootstrap: {} does not exist",
                 controller_file.display()
             ))
         })?;
         info!(pool, "read {} and {}", pool_file.display(), config_file.display());
-        let surroundings = Surroundings {
+        let context = ComposeContext {
             kubeconfig: bytes(&self.kubeconfig)?,
             registry_certificates: self
                 .certificates
@@ -103,10 +103,10 @@ impl Directory {
                     let host = host.clone();
                     Ok(RegistryCertificate { host, pem })
                 })
-                .collect::<Result<_, Trouble>>()?,
-            ..Surroundings::of(&controller_config, Origin::Files)
+                .collect::<Result<_, Unavailable>>()?,
+            ..ComposeContext::of(&controller_config, ConfigOrigin::Files)
         };
-        Source::new(Arc::new(config), surroundings).map_err(|error| Trouble::Broken(error.to_string()))
+        PoolSource::new(Arc::new(config), context).map_err(|error| Unavailable::Broken(error.to_string()))
     }
 
     fn pool_file(&self, pool: &str) -> PathBuf {
@@ -119,7 +119,7 @@ impl Directory {
             .join(format!("{CONTROLLER_CONFIG_NAME}.yaml"))
     }
 
-    fn fingerprint(&self) -> Fingerprint {
+    fn fingerprint(&self) -> DirectoryFingerprint {
         let mut files = vec![self.kubeconfig.clone(), self.controller_config_file()];
         files.extend(self.pools.iter().map(|pool| self.pool_file(pool)));
         files.extend(self.certificates.iter().map(|(_, file)| self.base.join(file)));
@@ -142,16 +142,16 @@ impl Directory {
     }
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>, Trouble> {
-    fs::read(path).map_err(|error| Trouble::Broken(format!("failed to read {}: {error}", path.display())))
+fn bytes(path: &Path) -> Result<Vec<u8>, Unavailable> {
+    fs::read(path).map_err(|error| Unavailable::Broken(format!("failed to read {}: {error}", path.display())))
 }
 
-/// The one object of a file; `None` when there is no such file.
-fn object<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Trouble> {
+/// Returns the only object of a file; `None` if the file does not exist.
+fn object<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Unavailable> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return Err(Trouble::Broken(format!(
+            return Err(Unavailable::Broken(format!(
                 "failed to read {}: {error}",
                 path.display()
             )));
@@ -159,9 +159,9 @@ fn object<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Trouble> {
         Ok(text) => text,
     };
     let name = path.display().to_string();
-    let objects = manifest::read(&name, &text).map_err(|error| Trouble::Broken(error.to_string()))?;
+    let objects = manifest::read(&name, &text).map_err(|error| Unavailable::Broken(error.to_string()))?;
     let [object] = objects.as_slice() else {
-        return Err(Trouble::Broken(format!(
+        return Err(Unavailable::Broken(format!(
             "{name}: expected one object, found {}",
             objects.len()
         )));
@@ -169,5 +169,5 @@ fn object<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Trouble> {
     object
         .decode()
         .map(Some)
-        .map_err(|error| Trouble::Broken(error.to_string()))
+        .map_err(|error| Unavailable::Broken(error.to_string()))
 }

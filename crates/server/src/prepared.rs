@@ -1,8 +1,8 @@
-//! Finished answers: one immutable buffer per pool, Ignition version and encoding, shared by every connection.
+//! Prepared documents: one immutable buffer per pool, Ignition version and encoding, shared by all connections.
 //!
-//! An answer is made once, when it is first asked for, and made again before a changed pool replaces the old one, so
-//! that a storm of booting machines costs nothing but copying to sockets. Requests hold a reference to the answers
-//! they started with; replacing them never disturbs a transfer. Where the inputs come from is not known here.
+//! A document is composed at its first request, and again before a changed pool replaces the old one, so that a burst
+//! of booting machines costs only writes to sockets. Requests hold a reference to the documents they started with;
+//! replacing them never affects a transfer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
@@ -17,50 +17,50 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 use tracing::{error, info, warn};
 
-use crate::compose::{Source, compose};
+use crate::compose::{PoolSource, compose};
 use crate::negotiate::SERVED;
 
-/// How a body is transferred.
+/// The content encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum BodyEncoding {
     Identity,
     Gzip,
 }
 
-const ENCODINGS: [Encoding; 2] = [Encoding::Identity, Encoding::Gzip];
+const ENCODINGS: [BodyEncoding; 2] = [BodyEncoding::Identity, BodyEncoding::Gzip];
 
 /// A body ready to be sent. Cloning it copies two pointers.
 #[derive(Clone, Debug)]
-pub struct Body {
+pub struct PreparedBody {
     pub bytes: Bytes,
     /// A strong validator: equal tags mean equal bytes.
     pub etag: HeaderValue,
 }
 
-/// Why a pool has no answer, chosen by what it should make a booting machine do.
+/// Why a pool has no document. The variants differ in the status code, and so in what a booting machine does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// It may come: the machine should ask again.
+pub enum Unavailable {
+    /// It may appear later: the machine retries.
     NotYet(String),
-    /// It is there and cannot be used; somebody has to repair it while the machine asks again.
+    /// It exists but cannot be used; an administrator has to repair it while the machine retries.
     Broken(String),
-    /// It is not served from here; another server will take over the address.
+    /// This server does not serve it; another one will take over the address.
     Refused,
 }
 
-/// A body made by the first request that asks for it, or why there is none.
-type Prepared = OnceCell<Result<Body, Arc<str>>>;
+/// A body composed by its first request, or the error.
+type PreparedCell = OnceCell<Result<PreparedBody, Arc<str>>>;
 
-/// All versions of one pool's document.
+/// All versions of the document of one pool.
 #[derive(Debug)]
-pub struct PoolAnswers {
+pub struct PreparedPool {
     pool: String,
-    source: Source,
-    bodies: [[Prepared; ENCODINGS.len()]; SERVED.len()],
+    source: PoolSource,
+    bodies: [[PreparedCell; ENCODINGS.len()]; SERVED.len()],
 }
 
-impl PoolAnswers {
-    fn new(pool: String, source: Source) -> Self {
+impl PreparedPool {
+    fn new(pool: String, source: PoolSource) -> Self {
         Self {
             pool,
             source,
@@ -68,38 +68,46 @@ impl PoolAnswers {
         }
     }
 
-    fn cell(&self, version: SpecVersion, encoding: Encoding) -> Option<&OnceCell<Result<Body, Arc<str>>>> {
+    fn cell(
+        &self,
+        version: SpecVersion,
+        encoding: BodyEncoding,
+    ) -> Option<&OnceCell<Result<PreparedBody, Arc<str>>>> {
         let version = SERVED.iter().position(|served| *served == version)?;
         self.bodies.get(version)?.get(match encoding {
-            Encoding::Identity => 0,
-            Encoding::Gzip => 1,
+            BodyEncoding::Identity => 0,
+            BodyEncoding::Gzip => 1,
         })
     }
 
-    /// The body for a machine that understands `version`, made now if nobody has asked for it before.
-    pub async fn body(self: &Arc<Self>, version: SpecVersion, encoding: Encoding) -> Result<Body, Arc<str>> {
+    /// Returns the body for a machine that supports `version`, composed now at the first request.
+    pub async fn body(
+        self: &Arc<Self>,
+        version: SpecVersion,
+        encoding: BodyEncoding,
+    ) -> Result<PreparedBody, Arc<str>> {
         let Some(cell) = self.cell(version, encoding) else {
             return Err(Arc::from(format!("version {version} is not served")));
         };
-        if let Some(made) = cell.get() {
-            return made.clone();
+        if let Some(prepared) = cell.get() {
+            return prepared.clone();
         }
-        // However many ask at once, one of them makes it, away from the threads that serve the others.
+        // One of the concurrent requests composes it, on a blocking thread so that no other request is delayed.
         cell.get_or_init(|| async {
-            let answers = Arc::clone(self);
-            tokio::task::spawn_blocking(move || answers.make(version, encoding))
+            let pool = Arc::clone(self);
+            tokio::task::spawn_blocking(move || pool.compose_body(version, encoding))
                 .await
-                .unwrap_or_else(|error| Err(Arc::from(format!("cannot make the document: {error}"))))
+                .unwrap_or_else(|error| Err(Arc::from(format!("cannot compose the document: {error}"))))
         })
         .await
         .clone()
     }
 
-    fn make(&self, version: SpecVersion, encoding: Encoding) -> Result<Body, Arc<str>> {
-        if encoding == Encoding::Gzip {
-            let identity = match self.cell(version, Encoding::Identity).and_then(OnceCell::get) {
-                Some(made) => made.clone()?,
-                None => self.make(version, Encoding::Identity)?,
+    fn compose_body(&self, version: SpecVersion, encoding: BodyEncoding) -> Result<PreparedBody, Arc<str>> {
+        if encoding == BodyEncoding::Gzip {
+            let identity = match self.cell(version, BodyEncoding::Identity).and_then(OnceCell::get) {
+                Some(prepared) => prepared.clone()?,
+                None => self.compose_body(version, BodyEncoding::Identity)?,
             };
             return gzip(&identity.bytes).map_err(|error| Arc::from(format!("cannot compress: {error}")));
         }
@@ -116,79 +124,80 @@ impl PoolAnswers {
         Ok(body(bytes))
     }
 
-    /// Makes what `old` had made, so that no machine waits for it.
+    /// Composes the bodies that `old` had, so that no machine waits for them.
     fn warm_like(&self, old: &Self) {
         for version in SERVED {
             for encoding in ENCODINGS {
-                let was_made = old.cell(version, encoding).is_some_and(OnceCell::initialized);
-                if was_made && let Some(cell) = self.cell(version, encoding) {
-                    // Nobody else can have set it: these answers are not published yet.
-                    let _ = cell.set(self.make(version, encoding));
+                let was_composed = old.cell(version, encoding).is_some_and(OnceCell::initialized);
+                if was_composed && let Some(cell) = self.cell(version, encoding) {
+                    // The cell is empty: this value is not published yet.
+                    let _ = cell.set(self.compose_body(version, encoding));
                 }
             }
         }
     }
 }
 
-fn body(bytes: Vec<u8>) -> Body {
+fn body(bytes: Vec<u8>) -> PreparedBody {
     let digest = Sha256::digest(&bytes);
     let tag = mco_core::config::hex::encode(&digest[..16]);
-    Body {
+    PreparedBody {
         bytes: Bytes::from(bytes.into_boxed_slice()),
         etag: HeaderValue::from_str(&format!("\"{tag}\""))
             .unwrap_or_else(|_| HeaderValue::from_static("\"\"")),
     }
 }
 
-fn gzip(bytes: &[u8]) -> std::io::Result<Body> {
+fn gzip(bytes: &[u8]) -> std::io::Result<PreparedBody> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes)?;
     Ok(body(encoder.finish()?))
 }
 
-/// Everything that can be served at one moment.
+/// The documents of all pools at one moment.
 #[derive(Debug)]
-pub struct Answers {
-    pools: HashMap<String, Result<Arc<PoolAnswers>, Trouble>>,
-    others: Trouble,
+pub struct PreparedConfigs {
+    pools: HashMap<String, Result<Arc<PreparedPool>, Unavailable>>,
+    others: Unavailable,
 }
 
-impl Answers {
-    /// The answers for a pool, whether it is known or not.
-    pub fn pool(&self, name: &str) -> Result<&Arc<PoolAnswers>, &Trouble> {
+impl PreparedConfigs {
+    /// Returns the documents of a pool, or why there are none.
+    pub fn pool(&self, name: &str) -> Result<&Arc<PreparedPool>, &Unavailable> {
         match self.pools.get(name) {
             Some(Ok(answers)) => Ok(answers),
-            Some(Err(trouble)) => Err(trouble),
+            Some(Err(unavailable)) => Err(unavailable),
             None => Err(&self.others),
         }
     }
 
-    pub fn knows(&self, name: &str) -> bool {
+    /// Whether a pool of this name exists.
+    pub fn contains(&self, name: &str) -> bool {
         self.pools.contains_key(name)
     }
 }
 
-/// What a pool's documents are made from, or why there are none.
-pub type Sources = BTreeMap<String, Result<Source, Trouble>>;
+/// The inputs of every pool's documents, or why there are none.
+pub type PoolSources = BTreeMap<String, Result<PoolSource, Unavailable>>;
 
-/// The current answers, replaced as a whole.
+/// The current documents, replaced as a whole.
 #[derive(Debug, Default)]
-pub struct Store {
-    current: RwLock<Option<Arc<Answers>>>,
+pub struct PreparedStore {
+    current: RwLock<Option<Arc<PreparedConfigs>>>,
 }
 
-impl Store {
-    /// The answers of this moment; `None` before anything was published.
-    pub fn current(&self) -> Option<Arc<Answers>> {
+impl PreparedStore {
+    /// Returns the current documents; `None` before the first publication.
+    pub fn current(&self) -> Option<Arc<PreparedConfigs>> {
         self.current
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    /// Replaces the answers. `others` is said of pools that are not among them. Unchanged pools keep what they have;
-    /// changed ones are made ready first, so this can take as long as composing them does: not for an async thread.
-    pub fn publish(&self, sources: Sources, others: Trouble) {
+    /// Replaces the documents; `others` applies to pools that are not among them. Unchanged pools keep their bodies,
+    /// changed ones are composed first, which blocks the thread.
+    pub fn publish(&self, sources: PoolSources, others: Unavailable) {
         let old = self.current();
         let pools = sources
             .into_iter()
@@ -197,7 +206,7 @@ impl Store {
                 let answers = source.map(|source| match before {
                     Some(Ok(before)) if before.source == source => Arc::clone(before),
                     before => {
-                        let answers = PoolAnswers::new(name.clone(), source);
+                        let answers = PreparedPool::new(name.clone(), source);
                         if let Some(Ok(before)) = before {
                             answers.warm_like(before);
                         }
@@ -208,24 +217,24 @@ impl Store {
                 (name, answers)
             })
             .collect();
-        let answers = Arc::new(Answers { pools, others });
+        let answers = Arc::new(PreparedConfigs { pools, others });
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(answers);
     }
 }
 
-/// Says what is new about a pool, once.
+/// Logs what has changed about a pool.
 fn report(
     name: &str,
-    before: Option<&Result<Arc<PoolAnswers>, Trouble>>,
-    after: &Result<Arc<PoolAnswers>, Trouble>,
+    before: Option<&Result<Arc<PreparedPool>, Unavailable>>,
+    after: &Result<Arc<PreparedPool>, Unavailable>,
 ) {
     match (before, after) {
         (Some(Ok(before)), Ok(after)) if Arc::ptr_eq(before, after) => {}
         (_, Ok(after)) => info!(pool = name, config = after.source.config_name(), "serving"),
         (Some(Err(before)), Err(after)) if before == after => {}
-        (_, Err(Trouble::NotYet(reason))) => warn!(pool = name, "not available yet: {reason}"),
-        (_, Err(Trouble::Broken(reason))) => error!(pool = name, "cannot be served: {reason}"),
-        (_, Err(Trouble::Refused)) => info!(pool = name, "not served from here"),
+        (_, Err(Unavailable::NotYet(reason))) => warn!(pool = name, "not available yet: {reason}"),
+        (_, Err(Unavailable::Broken(reason))) => error!(pool = name, "cannot be served: {reason}"),
+        (_, Err(Unavailable::Refused)) => info!(pool = name, "not served by this server"),
     }
 }
 
@@ -238,27 +247,27 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::compose::{Origin, Surroundings};
+    use crate::compose::{ComposeContext, ConfigOrigin};
 
-    fn source(ca: &str) -> Source {
+    fn source(ca: &str) -> PoolSource {
         let config = serde_json::from_value(json!({
             "metadata": {"name": "rendered-worker-1"},
             "spec": {"config": {"ignition": {"version": "3.5.0"}}},
         }))
         .unwrap();
-        let surroundings = Surroundings {
+        let context = ComposeContext {
             kubelet_ca: ByteString(ca.as_bytes().to_vec()),
-            ..Surroundings::of(&ControllerConfig::default(), Origin::Cluster)
+            ..ComposeContext::of(&ControllerConfig::default(), ConfigOrigin::Cluster)
         };
-        Source::new(Arc::new(config), surroundings).unwrap()
+        PoolSource::new(Arc::new(config), context).unwrap()
     }
 
-    fn publish(store: &Store, ca: &str) {
+    fn publish(store: &PreparedStore, ca: &str) {
         let sources = [("worker".to_owned(), Ok(source(ca)))].into();
-        store.publish(sources, Trouble::NotYet("unknown".to_owned()));
+        store.publish(sources, Unavailable::NotYet("unknown".to_owned()));
     }
 
-    async fn fetch(store: &Store, encoding: Encoding) -> Body {
+    async fn fetch(store: &PreparedStore, encoding: BodyEncoding) -> PreparedBody {
         let answers = store.current().unwrap();
         let pool = answers.pool("worker").unwrap();
         pool.body(SpecVersion::V3_5, encoding).await.unwrap()
@@ -266,11 +275,11 @@ mod tests {
 
     #[tokio::test]
     async fn every_request_shares_one_buffer_until_the_pool_changes() {
-        let store = Store::default();
+        let store = PreparedStore::default();
         publish(&store, "one");
-        let first = fetch(&store, Encoding::Identity).await;
+        let first = fetch(&store, BodyEncoding::Identity).await;
         publish(&store, "one");
-        let second = fetch(&store, Encoding::Identity).await;
+        let second = fetch(&store, BodyEncoding::Identity).await;
         assert_eq!(
             first.bytes.as_ptr(),
             second.bytes.as_ptr(),
@@ -282,19 +291,19 @@ mod tests {
         let cell = answers
             .pool("worker")
             .unwrap()
-            .cell(SpecVersion::V3_5, Encoding::Identity);
+            .cell(SpecVersion::V3_5, BodyEncoding::Identity);
         assert!(cell.unwrap().initialized(), "made before it was published");
-        let third = fetch(&store, Encoding::Identity).await;
+        let third = fetch(&store, BodyEncoding::Identity).await;
         assert_ne!(first.etag, third.etag);
         assert_ne!(first.bytes, third.bytes);
     }
 
     #[tokio::test]
     async fn gzip_carries_the_same_document_under_its_own_tag() {
-        let store = Store::default();
+        let store = PreparedStore::default();
         publish(&store, "one");
-        let plain = fetch(&store, Encoding::Identity).await;
-        let packed = fetch(&store, Encoding::Gzip).await;
+        let plain = fetch(&store, BodyEncoding::Identity).await;
+        let packed = fetch(&store, BodyEncoding::Gzip).await;
         let mut text = Vec::new();
         flate2::read::GzDecoder::new(&packed.bytes[..])
             .read_to_end(&mut text)
@@ -305,9 +314,12 @@ mod tests {
 
     #[test]
     fn unknown_pools_get_what_was_decided_for_them() {
-        let store = Store::default();
+        let store = PreparedStore::default();
         assert!(store.current().is_none());
-        store.publish(Sources::new(), Trouble::Refused);
-        assert_eq!(store.current().unwrap().pool("x").unwrap_err(), &Trouble::Refused);
+        store.publish(PoolSources::new(), Unavailable::Refused);
+        assert_eq!(
+            store.current().unwrap().pool("x").unwrap_err(),
+            &Unavailable::Refused
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The whole server, from its settings to its end.
+//! The server as a component: settings, start and stop.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,43 +6,45 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mco_tls::{Certificates, Offer, TlsError};
+use mco_core::generators::tls_profile::iana_name;
+use mco_http::tls::{ALPN_HTTP1, CertificateFiles, TlsError, TlsPolicy};
+use mco_http::tokens::TokenFileError;
+use mco_http::{Listener, ListenerLimits, ListenerTransport};
 use thiserror::Error;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::cluster::Cluster;
-use crate::http::{self, App, Limits, Listener, TokenGuard, Transport};
-use crate::offline::Directory;
-use crate::tokens::TokensError;
+use crate::cluster::ClusterBackend;
+use crate::http::{self, IgnitionApp, TokenGuard};
+use crate::offline::DirectoryBackend;
 
-/// Everything that can be chosen on the command line.
+/// The settings of the command line.
 #[derive(Debug)]
-pub struct Settings {
-    /// Where to listen; on every address of the machine if left out.
+pub struct ServerSettings {
+    /// The address to listen on; all addresses if absent.
     pub address: Option<IpAddr>,
     pub secure_port: u16,
-    /// 0 is off: what is served holds credentials.
+    /// The port for plain HTTP; 0 disables it, because configurations hold credentials.
     pub insecure_port: u16,
-    /// 0 is off.
+    /// 0 disables the endpoint.
     pub metrics_port: u16,
     pub certificate: PathBuf,
     pub key: PathBuf,
     pub tls_minimum: String,
+    /// Cipher suites by their IANA or OpenSSL names.
     pub tls_suites: Vec<String>,
-    /// Where hashed tokens are; without it nobody is asked for one.
+    /// The file of hashed tokens; without it no token is required.
     pub tokens: Option<PathBuf>,
-    pub limits: Limits,
+    pub limits: ListenerLimits,
 }
 
-/// Where configurations come from.
+/// The source of configurations.
 #[derive(Debug)]
-pub enum Backend {
-    Directory(Directory),
-    Cluster(Cluster),
+pub enum ConfigBackend {
+    Directory(DirectoryBackend),
+    Cluster(ClusterBackend),
 }
 
 #[derive(Debug, Error)]
@@ -50,7 +52,7 @@ pub enum RunError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(transparent)]
-    Tokens(#[from] TokensError),
+    Tokens(#[from] TokenFileError),
     #[error("kubeconfig not found at location: {}", .0.display())]
     Kubeconfig(PathBuf),
     #[error("{} is not a directory; render into one first: mco render --out DIR", .0.display())]
@@ -61,47 +63,50 @@ pub enum RunError {
     Ended(&'static str),
 }
 
-/// Serves until `stop` is cancelled, then lets open transfers finish.
-pub async fn run(settings: Settings, backend: Backend, stop: CancellationToken) -> Result<(), RunError> {
-    let offer = Offer::new(&settings.tls_minimum, &settings.tls_suites)?;
-    let certificates = Certificates::load(&settings.certificate, &settings.key)?;
-    let tls = offer.server_config(Arc::clone(&certificates))?;
+/// Serves until `stop` is cancelled, then waits for open transfers.
+pub async fn run(
+    settings: ServerSettings,
+    backend: ConfigBackend,
+    stop: CancellationToken,
+) -> Result<(), RunError> {
+    let policy = TlsPolicy::new(&settings.tls_minimum, &iana_names(&settings.tls_suites))?;
+    let certificates = CertificateFiles::load(&settings.certificate, &settings.key)?;
+    let tls = policy.server_config(Arc::clone(&certificates), ALPN_HTTP1)?;
     let tokens = settings.tokens.as_deref().map(TokenGuard::load).transpose()?;
     check(&backend)?;
-    let app = Arc::new(App::new(tokens));
-    allow_descriptors(settings.limits.connections);
+    let app = Arc::new(IgnitionApp::new(tokens));
+    raise_descriptor_limit(settings.limits.connections);
 
-    // Binding first: a port that is taken is known before anything is watched.
+    // Binding comes first, so that a port conflict is reported before anything is watched.
     let mut listeners = vec![
         listener(
             settings.address,
             settings.secure_port,
-            Transport::Tls(TlsAcceptor::from(Arc::new(tls))),
+            ListenerTransport::Tls(TlsAcceptor::from(Arc::new(tls))),
         )
         .await?,
     ];
     if settings.insecure_port != 0 {
-        listeners.push(listener(settings.address, settings.insecure_port, Transport::Plain).await?);
+        listeners.push(listener(settings.address, settings.insecure_port, ListenerTransport::Plain).await?);
     }
-    let (drain, draining) = watch::channel(false);
+    let draining = CancellationToken::new();
+    let mut background = JoinSet::new();
     if settings.metrics_port != 0 {
-        let metrics = listener(settings.address, settings.metrics_port, Transport::Plain).await?;
-        tokio::spawn(http::serve_metrics(
+        let metrics = listener(settings.address, settings.metrics_port, ListenerTransport::Plain).await?;
+        background.spawn(http::serve_metrics(
             metrics.socket,
             Arc::clone(&app),
             draining.clone(),
         ));
     }
-
-    let mut followers = JoinSet::new();
-    followers.spawn(certificates.follow());
+    background.spawn(certificates.follow());
     match backend {
-        Backend::Directory(directory) => followers.spawn(directory.follow(Arc::clone(&app))),
-        Backend::Cluster(cluster) => followers.spawn(cluster.follow(Arc::clone(&app))),
+        ConfigBackend::Directory(directory) => background.spawn(directory.follow(Arc::clone(&app))),
+        ConfigBackend::Cluster(cluster) => background.spawn(cluster.follow(Arc::clone(&app))),
     };
     if app.tokens.is_some() {
         let app = Arc::clone(&app);
-        followers.spawn(async move {
+        background.spawn(async move {
             if let Some(tokens) = &app.tokens {
                 tokens.follow().await;
             }
@@ -124,18 +129,18 @@ pub async fn run(settings: Settings, backend: Backend, stop: CancellationToken) 
 
     tokio::select! {
         () = stop.cancelled() => {}
-        _ = followers.join_next() => return Err(RunError::Ended("watching for changes")),
+        _ = background.join_next() => return Err(RunError::Ended("a background task")),
         _ = serving.join_next() => return Err(RunError::Ended("a listener")),
     }
     info!("stopping: waiting for open transfers");
     app.drain();
-    drain.send_replace(true);
+    draining.cancel();
     while serving.join_next().await.is_some() {}
     Ok(())
 }
 
-/// One descriptor per connection, and some for files and the cluster. Shells start programs with far fewer.
-fn allow_descriptors(connections: usize) {
+/// Raises the limit of open files to one per connection and some for files and the API server.
+fn raise_descriptor_limit(connections: usize) {
     use rustix::process::{Resource, getrlimit, setrlimit};
     const OTHERS: u64 = 256;
     let wanted = u64::try_from(connections)
@@ -154,8 +159,16 @@ fn allow_descriptors(connections: usize) {
     }
 }
 
-fn check(backend: &Backend) -> Result<(), RunError> {
-    if let Backend::Directory(directory) = backend {
+/// Maps OpenSSL names of cipher suites; other names are passed on.
+fn iana_names(suites: &[String]) -> Vec<String> {
+    let names = suites.iter().map(|name| name.trim());
+    names
+        .map(|name| iana_name(name).unwrap_or(name).to_owned())
+        .collect()
+}
+
+fn check(backend: &ConfigBackend) -> Result<(), RunError> {
+    if let ConfigBackend::Directory(directory) = backend {
         if !directory.kubeconfig.is_file() {
             return Err(RunError::Kubeconfig(directory.kubeconfig.clone()));
         }
@@ -166,15 +179,19 @@ fn check(backend: &Backend) -> Result<(), RunError> {
     Ok(())
 }
 
-async fn listener(address: Option<IpAddr>, port: u16, transport: Transport) -> Result<Listener, RunError> {
-    let socket = bind_patiently(address, port)
+async fn listener(
+    address: Option<IpAddr>,
+    port: u16,
+    transport: ListenerTransport,
+) -> Result<Listener, RunError> {
+    let socket = bind_with_retries(address, port)
         .await
         .map_err(|source| RunError::Bind { port, source })?;
     Ok(Listener { socket, transport })
 }
 
-/// The server that is being replaced may need a moment to let go of the port.
-async fn bind_patiently(address: Option<IpAddr>, port: u16) -> io::Result<tokio::net::TcpListener> {
+/// Retries while the port is in use: the server that is being replaced may not have closed it yet.
+async fn bind_with_retries(address: Option<IpAddr>, port: u16) -> io::Result<tokio::net::TcpListener> {
     const ATTEMPTS: u32 = 10;
     const PAUSE: Duration = Duration::from_millis(300);
     for _ in 1..ATTEMPTS {
@@ -184,4 +201,22 @@ async fn bind_patiently(address: Option<IpAddr>, port: u16) -> io::Result<tokio:
         }
     }
     http::bind(address, port).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cipher_suites_have_iana_or_openssl_names() {
+        let names = ["ECDHE-RSA-AES128-GCM-SHA256", " TLS_AES_128_GCM_SHA256", "other"];
+        assert_eq!(
+            iana_names(&names.map(str::to_owned)),
+            [
+                "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+                "TLS_AES_128_GCM_SHA256",
+                "other"
+            ]
+        );
+    }
 }

@@ -1,96 +1,75 @@
-//! Bearer tokens: who may fetch a pool's configuration.
+//! Bearer tokens for the configuration of a pool.
 //!
-//! Only hashes are kept. A token belongs to one pool, expires, and is revoked by removing its record. The tokens are
-//! 256 random bits, so a plain hash is enough: there is nothing to guess that a slower one would protect.
+//! The file holds hashes only. A token belongs to one pool, expires, and is revoked by removing its record.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
+use mco_http::tokens::{TokenFileError, TokenHash, read_file, write_file};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
-use thiserror::Error;
+
+pub use mco_http::tokens::generate;
 
 /// More failures than this from one address within [`WINDOW`] are no mistake.
 const FAILURES_ALLOWED: u32 = 10;
 const WINDOW: Duration = Duration::from_mins(1);
-/// Addresses remembered at once; beyond it the oldest are forgotten, so an attacker cannot fill the memory.
+/// Addresses tracked at once. Beyond it the oldest are evicted, so that an attacker cannot exhaust the memory.
 const ADDRESSES: usize = 4096;
 
-/// The records of all tokens, as stored in a file.
+/// The records of a token file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tokens {
-    pub tokens: Vec<Record>,
+pub struct PoolTokens {
+    pub tokens: Vec<TokenRecord>,
 }
 
-/// What is known about one token. The token itself is not.
+/// One token, by its hash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
-    /// The only pool whose configuration it opens.
+pub struct TokenRecord {
+    /// The only pool whose configuration it grants.
     pub pool: String,
-    /// SHA-256 of the token, in hexadecimal.
+    /// The SHA-256 of the token, in hexadecimal.
     pub sha256: String,
-    /// When it stops working, as RFC 3339.
+    /// When it expires, in RFC 3339.
     pub expires: String,
 }
 
+/// Why a token is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied {
+pub enum TokenDenial {
     Missing,
     Unknown,
     OtherPool,
     Expired,
 }
 
-#[derive(Debug, Error)]
-pub enum TokensError {
-    #[error("cannot read token file {path}: {source}", path = path.display())]
-    Read { path: PathBuf, source: io::Error },
-    #[error("token file {path} is not valid: {message}", path = path.display())]
-    Invalid { path: PathBuf, message: String },
-    #[error("cannot write token file {path}: {source}", path = path.display())]
-    Write { path: PathBuf, source: io::Error },
-    #[error("no randomness available: {0}")]
-    Random(String),
-}
-
-/// A new token. It is shown once and never stored.
-pub fn generate() -> Result<String, TokensError> {
-    let mut bytes = [0_u8; 32];
-    getrandom::fill(&mut bytes).map_err(|error| TokensError::Random(error.to_string()))?;
-    Ok(URL_SAFE_NO_PAD.encode(bytes))
-}
-
-impl Record {
+impl TokenRecord {
     pub fn new(pool: &str, token: &str, expires: Timestamp) -> Self {
         Self {
             pool: pool.to_owned(),
-            sha256: hash(token),
+            sha256: TokenHash::of(token).to_hex(),
             expires: expires.to_string(),
         }
     }
 }
 
-impl Tokens {
-    /// Reads and checks a token file.
-    pub fn read(path: &Path) -> Result<Self, TokensError> {
-        let text = fs::read(path).map_err(|source| TokensError::Read {
+impl PoolTokens {
+    /// Reads and validates a token file.
+    pub fn read(path: &Path) -> Result<Self, TokenFileError> {
+        let tokens: Option<Self> = read_file(path)?;
+        let tokens = tokens.ok_or_else(|| TokenFileError::Read {
             path: path.to_owned(),
-            source,
+            source: std::io::ErrorKind::NotFound.into(),
         })?;
-        let invalid = |message: String| TokensError::Invalid {
+        let invalid = |message: String| TokenFileError::Invalid {
             path: path.to_owned(),
             message,
         };
-        let tokens: Self = serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
         for (index, record) in tokens.tokens.iter().enumerate() {
             let is_hash =
                 record.sha256.len() == 64 && record.sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -106,9 +85,8 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Adds a record to a file, dropping those that have expired. The file is replaced in one step and readable by its
-    /// owner only.
-    pub fn add_to(path: &Path, record: Record, now: Timestamp) -> Result<(), TokensError> {
+    /// Adds a record to a file and drops the expired ones.
+    pub fn add_to(path: &Path, record: TokenRecord, now: Timestamp) -> Result<(), TokenFileError> {
         let mut tokens = if path.exists() {
             Self::read(path)?
         } else {
@@ -116,47 +94,33 @@ impl Tokens {
         };
         tokens.tokens.retain(|record| !record.is_expired(now));
         tokens.tokens.push(record);
-        let write = || -> io::Result<()> {
-            let text = serde_json::to_string_pretty(&tokens)?;
-            let temporary = path.with_extension("new");
-            write_private(&temporary, format!("{text}\n").as_bytes())?;
-            fs::rename(&temporary, path)
-        };
-        write().map_err(|source| TokensError::Write {
-            path: path.to_owned(),
-            source,
-        })
+        write_file(path, &tokens)
     }
 
-    /// Whether an `Authorization` header opens `pool`.
-    pub fn check(&self, authorization: Option<&str>, pool: &str, now: Timestamp) -> Result<(), Denied> {
-        let token = authorization
-            .and_then(|header| header.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, token)| token.trim())
-            .filter(|token| !token.is_empty())
-            .ok_or(Denied::Missing)?;
-        let hash = hash(token);
+    /// Checks the bearer token of a request for a pool.
+    pub fn check(&self, token: Option<&str>, pool: &str, now: Timestamp) -> Result<(), TokenDenial> {
+        let token = token.ok_or(TokenDenial::Missing)?;
+        let hash = TokenHash::of(token).to_hex();
         let mut found = self
             .tokens
             .iter()
             .filter(|record| record.sha256.eq_ignore_ascii_case(&hash))
             .peekable();
         if found.peek().is_none() {
-            return Err(Denied::Unknown);
+            return Err(TokenDenial::Unknown);
         }
-        let mut denied = Denied::OtherPool;
+        let mut denied = TokenDenial::OtherPool;
         for record in found.filter(|record| record.pool == pool) {
             if !record.is_expired(now) {
                 return Ok(());
             }
-            denied = Denied::Expired;
+            denied = TokenDenial::Expired;
         }
         Err(denied)
     }
 }
 
-impl Record {
+impl TokenRecord {
     fn is_expired(&self, now: Timestamp) -> bool {
         self.expires
             .parse::<Timestamp>()
@@ -164,31 +128,14 @@ impl Record {
     }
 }
 
-fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(text)?;
-    file.sync_all()
-}
-
-fn hash(token: &str) -> String {
-    mco_core::config::hex::encode(&Sha256::digest(token.as_bytes()))
-}
-
-/// Counts failed attempts per address, so that nobody can try tokens without end.
+/// Limits failed attempts per address, so that tokens cannot be guessed by trying.
 #[derive(Debug, Default)]
-pub struct Failures {
+pub struct FailureLimiter {
     addresses: Mutex<HashMap<IpAddr, (Instant, u32)>>,
 }
 
-impl Failures {
-    /// Whether this address has failed too often lately.
+impl FailureLimiter {
+    /// Whether this address has failed too often within the window.
     pub fn is_blocked(&self, address: IpAddr, now: Instant) -> bool {
         let addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         addresses
@@ -200,7 +147,7 @@ impl Failures {
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         let address = network(address);
         if addresses.len() >= ADDRESSES && !addresses.contains_key(&address) {
-            forget_oldest(&mut addresses, now);
+            evict_oldest(&mut addresses, now);
         }
         let entry = addresses.entry(address).or_insert((now, 0));
         if now.duration_since(entry.0) >= WINDOW {
@@ -210,8 +157,8 @@ impl Failures {
     }
 }
 
-/// Makes room for as many again, so that this work is rare however many addresses fail.
-fn forget_oldest(addresses: &mut HashMap<IpAddr, (Instant, u32)>, now: Instant) {
+/// Evicts half of the addresses, so that evictions are rare even if many addresses fail.
+fn evict_oldest(addresses: &mut HashMap<IpAddr, (Instant, u32)>, now: Instant) {
     addresses.retain(|_, (since, _)| now.duration_since(*since) < WINDOW);
     if addresses.len() > ADDRESSES / 2 {
         let mut by_age: Vec<_> = addresses.drain().collect();
@@ -221,7 +168,7 @@ fn forget_oldest(addresses: &mut HashMap<IpAddr, (Instant, u32)>, now: Instant) 
     }
 }
 
-/// Whoever has one IPv6 address has the whole /64.
+/// Returns the network that one client controls: the address in IPv4, the /64 in IPv6.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -241,100 +188,81 @@ mod tests {
     }
 
     #[test]
-    fn a_token_opens_its_own_pool_until_it_expires() {
+    fn a_token_grants_its_own_pool_until_it_expires() {
         let expires = at("2026-01-02T00:00:00Z");
-        let tokens = Tokens {
-            tokens: vec![Record::new("worker", "secret", expires)],
+        let tokens = PoolTokens {
+            tokens: vec![TokenRecord::new("worker", "secret", expires)],
         };
         let before = at("2026-01-01T00:00:00Z");
-        for (name, header, pool, now, expected) in [
-            ("the right one", Some("Bearer secret"), "worker", before, Ok(())),
-            (
-                "another case of the scheme",
-                Some("bearer secret"),
-                "worker",
-                before,
-                Ok(()),
-            ),
-            ("no header", None, "worker", before, Err(Denied::Missing)),
-            (
-                "another scheme",
-                Some("Basic secret"),
-                "worker",
-                before,
-                Err(Denied::Missing),
-            ),
-            (
-                "an empty token",
-                Some("Bearer "),
-                "worker",
-                before,
-                Err(Denied::Missing),
-            ),
+        for (name, token, pool, now, expected) in [
+            ("the right one", Some("secret"), "worker", before, Ok(())),
+            ("no token", None, "worker", before, Err(TokenDenial::Missing)),
             (
                 "a wrong token",
-                Some("Bearer guess"),
+                Some("guess"),
                 "worker",
                 before,
-                Err(Denied::Unknown),
+                Err(TokenDenial::Unknown),
             ),
             (
                 "another pool",
-                Some("Bearer secret"),
+                Some("secret"),
                 "master",
                 before,
-                Err(Denied::OtherPool),
+                Err(TokenDenial::OtherPool),
             ),
             (
                 "too late",
-                Some("Bearer secret"),
+                Some("secret"),
                 "worker",
                 expires,
-                Err(Denied::Expired),
+                Err(TokenDenial::Expired),
             ),
         ] {
-            assert_eq!(tokens.check(header, pool, now), expected, "{name}");
+            assert_eq!(tokens.check(token, pool, now), expected, "{name}");
         }
         assert_eq!(
-            Tokens::default().check(Some("Bearer secret"), "worker", before),
-            Err(Denied::Unknown),
+            PoolTokens::default().check(Some("secret"), "worker", before),
+            Err(TokenDenial::Unknown),
             "revoked"
         );
     }
 
     #[test]
-    fn the_file_holds_hashes_only_and_forgets_what_expired() {
+    fn the_file_holds_hashes_only_and_no_expired_records() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tokens.json");
         let token = generate().unwrap();
         let now = at("2026-01-01T00:00:00Z");
-        Tokens::add_to(&path, Record::new("old", "x", at("2025-01-01T00:00:00Z")), now).unwrap();
-        Tokens::add_to(
+        PoolTokens::add_to(
             &path,
-            Record::new("worker", &token, at("2026-01-02T00:00:00Z")),
+            TokenRecord::new("old", "x", at("2025-01-01T00:00:00Z")),
             now,
         )
         .unwrap();
-        let text = fs::read_to_string(&path).unwrap();
+        PoolTokens::add_to(
+            &path,
+            TokenRecord::new("worker", &token, at("2026-01-02T00:00:00Z")),
+            now,
+        )
+        .unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
         assert!(!text.contains(&token) && !text.contains("old"), "{text}");
-        let tokens = Tokens::read(&path).unwrap();
-        assert_eq!(
-            tokens.check(Some(&format!("Bearer {token}")), "worker", now),
-            Ok(())
-        );
+        let tokens = PoolTokens::read(&path).unwrap();
+        assert_eq!(tokens.check(Some(&token), "worker", now), Ok(()));
 
-        fs::write(
+        std::fs::write(
             &path,
             r#"{"tokens": [{"pool": "a", "sha256": "short", "expires": "x"}]}"#,
         )
         .unwrap();
-        let error = Tokens::read(&path).unwrap_err().to_string();
+        let error = PoolTokens::read(&path).unwrap_err().to_string();
         assert!(error.contains("tokens[0].sha256"), "{error}");
     }
 
     #[test]
     fn an_address_that_keeps_failing_is_blocked_for_a_while() {
-        let failures = Failures::default();
+        let failures = FailureLimiter::default();
         let (attacker, other): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let start = Instant::now();
         for _ in 0..FAILURES_ALLOWED {

@@ -1,4 +1,4 @@
-//! Serving the objects of a cluster, played by a few lines that list and watch as an API server does.
+//! Serving the objects of a cluster, with a minimal API server that lists and watches.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -12,13 +12,14 @@ use http::{Request, Response};
 use http_body_util::Full;
 use kube::Client;
 use kube::client::Body;
-use mco_server::cluster::Cluster;
-use mco_server::http::{App, Limits, Transport};
+use mco_http::ListenerTransport;
+use mco_server::cluster::ClusterBackend;
+use mco_server::http::{DEFAULT_LIMITS, IgnitionApp};
 use serde_json::{Value, json};
 use support::{DEADLINE, Server};
 use tokio::sync::watch;
 
-/// Every change so far: the plural, the event and the object, whose revision is its place.
+/// All changes so far: the plural, the event and the object, whose index is its revision.
 #[derive(Clone, Default)]
 struct History(Vec<(String, &'static str, Value)>);
 
@@ -100,7 +101,7 @@ impl FakeApi {
         Response::new(Full::from(list.to_string()))
     }
 
-    /// Waits for events after a revision and ends with them; the client asks again from there.
+    /// Returns the events after a revision and ends; the client resumes the watch from there.
     async fn watch(&self, plural: &str, after: usize) -> Response<Full<bytes::Bytes>> {
         let mut history = self.history.subscribe();
         loop {
@@ -158,8 +159,8 @@ impl Scene {
         let token_directory = tempfile::tempdir().unwrap();
         std::fs::write(token_directory.path().join("token"), "bootstrap-token").unwrap();
         std::fs::write(token_directory.path().join("ca.crt"), "file ca").unwrap();
-        let server = Server::start(App::default(), Transport::Plain, Limits::default()).await;
-        let cluster = Cluster {
+        let server = Server::start(IgnitionApp::default(), ListenerTransport::Plain, DEFAULT_LIMITS).await;
+        let cluster = ClusterBackend {
             client: api.client(),
             api_server_url: "https://api-int.example.com:6443".to_owned(),
             token_directory: token_directory.path().to_owned(),
@@ -240,7 +241,7 @@ async fn a_machine_follows_its_pool_through_a_rollout() {
     assert!(kubeconfig.contains("token: bootstrap-token"), "{kubeconfig}");
     assert!(
         kubeconfig.contains("ZmlsZSBjYQ=="),
-        "the authority beside the token: {kubeconfig}"
+        "the CA next to the token: {kubeconfig}"
     );
     let encapsulated = contents(&old, "/etc/ignition-machine-config-encapsulated.json").unwrap();
     assert!(encapsulated.starts_with("{\"metadata\":"), "{encapsulated}");
@@ -268,10 +269,7 @@ async fn a_machine_follows_its_pool_through_a_rollout() {
             .unwrap()
             .contains("bWFwIGNh")
     };
-    scene
-        .until("the published authority", is_published)
-        .await
-        .unwrap();
+    scene.until("the published CA", is_published).await.unwrap();
 
     scene.api.delete("machineconfigpools", "worker");
     scene
@@ -329,7 +327,7 @@ async fn a_layered_image_saves_a_reboot_once_it_is_certain() {
     std::fs::remove_file(scene.token_directory.path().join("token")).unwrap();
     scene.api.put("machineconfigpools", pool(2));
     scene
-        .until("without a token nobody can join", |got| *got == Err(503))
+        .until("without a token no machine can join", |got| *got == Err(503))
         .await
         .unwrap_err();
 }

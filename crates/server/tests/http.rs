@@ -1,4 +1,4 @@
-//! The server as a machine meets it: over sockets.
+//! The server over real sockets.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -8,9 +8,10 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use mco_server::http::{App, Limits, TokenGuard, Transport};
-use mco_server::prepared::{Sources, Trouble};
-use mco_server::tokens::{Record, Tokens};
+use mco_http::{ListenerLimits, ListenerTransport};
+use mco_server::http::{DEFAULT_LIMITS, IgnitionApp, TokenGuard};
+use mco_server::prepared::{PoolSources, Unavailable};
+use mco_server::tokens::{PoolTokens, TokenRecord};
 use support::{DEADLINE, Pair, Server, client, exchange, rendered_directory, tls, write_pool};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -60,7 +61,7 @@ async fn every_answer_makes_a_booting_machine_do_the_right_thing() {
 
 #[tokio::test]
 async fn before_anything_is_known_machines_are_told_to_ask_again() {
-    let server = Server::start(App::default(), Transport::Plain, Limits::default()).await;
+    let server = Server::start(IgnitionApp::default(), ListenerTransport::Plain, DEFAULT_LIMITS).await;
     for path in ["/config/worker", "/healthz"] {
         let reply = server.get(path, &[]).await;
         assert_eq!(reply.status, 503, "{path}");
@@ -69,7 +70,7 @@ async fn before_anything_is_known_machines_are_told_to_ask_again() {
     server
         .app
         .store
-        .publish(Sources::new(), Trouble::NotYet("unknown".to_owned()));
+        .publish(PoolSources::new(), Unavailable::NotYet("unknown".to_owned()));
     assert_eq!(
         server.get("/config/worker", &[]).await.status,
         503,
@@ -136,12 +137,12 @@ async fn a_token_is_needed_once_tokens_are_on() {
     let file = base.path().join("tokens.json");
     let now = Timestamp::now();
     let later = now + SignedDuration::from_hours(1);
-    Tokens::add_to(&file, Record::new("master", "good", later), now).unwrap();
-    Tokens::add_to(&file, Record::new("arbiter", "other", later), now).unwrap();
-    let app = App::new(Some(TokenGuard::load(&file).unwrap()));
+    PoolTokens::add_to(&file, TokenRecord::new("master", "good", later), now).unwrap();
+    PoolTokens::add_to(&file, TokenRecord::new("arbiter", "other", later), now).unwrap();
+    let app = IgnitionApp::new(Some(TokenGuard::load(&file).unwrap()));
     app.store
-        .publish(rendered_directory(base.path(), 100).read(), Trouble::Refused);
-    let server = Server::start(app, Transport::Plain, Limits::default()).await;
+        .publish(rendered_directory(base.path(), 100).read(), Unavailable::Refused);
+    let server = Server::start(app, ListenerTransport::Plain, DEFAULT_LIMITS).await;
     let with = async |token: &str| {
         server
             .get("/config/master", &[("Authorization", token)])
@@ -160,13 +161,9 @@ async fn a_token_is_needed_once_tokens_are_on() {
     assert_eq!(
         with("Bearer guess").await,
         503,
-        "further guesses are not even looked at"
+        "further guesses are rejected unchecked"
     );
-    assert_eq!(
-        with("Bearer good").await,
-        503,
-        "which a machine survives: it asks again"
-    );
+    assert_eq!(with("Bearer good").await, 503, "a machine retries after 503");
 }
 
 #[tokio::test]
@@ -174,10 +171,10 @@ async fn a_replaced_certificate_is_used_by_new_connections_and_drops_none() {
     let base = tempfile::tempdir().unwrap();
     let (pair, first) = Pair::write(base.path());
     let (transport, certificates) = pair.acceptor();
-    let app = App::default();
+    let app = IgnitionApp::default();
     app.store
-        .publish(rendered_directory(base.path(), 100).read(), Trouble::Refused);
-    let server = Server::start(app, transport, Limits::default()).await;
+        .publish(rendered_directory(base.path(), 100).read(), Unavailable::Refused);
+    let server = Server::start(app, transport, DEFAULT_LIMITS).await;
     let open = tls(&client(&first, &[]), server.address).await.unwrap();
 
     let (_, second) = Pair::write(base.path());
@@ -198,7 +195,7 @@ async fn only_http_1_1_is_spoken() {
     let base = tempfile::tempdir().unwrap();
     let (pair, trusted) = Pair::write(base.path());
     let (transport, _) = pair.acceptor();
-    let server = Server::start(App::default(), transport, Limits::default()).await;
+    let server = Server::start(IgnitionApp::default(), transport, DEFAULT_LIMITS).await;
     assert!(tls(&client(&trusted, &[b"h2"]), server.address).await.is_err());
     let stream = tls(&client(&trusted, &[b"h2", b"http/1.1"]), server.address)
         .await
@@ -207,16 +204,18 @@ async fn only_http_1_1_is_spoken() {
 }
 
 #[tokio::test]
-async fn too_many_connections_are_told_to_come_again() {
-    let limits = Limits {
+async fn connections_over_the_limit_are_asked_to_retry() {
+    let limits = ListenerLimits {
         connections: 2,
-        ..Limits::default()
+        ..DEFAULT_LIMITS
     };
     let directory = tempfile::tempdir().unwrap();
-    let app = App::default();
-    app.store
-        .publish(rendered_directory(directory.path(), 100).read(), Trouble::Refused);
-    let server = Server::start(app, Transport::Plain, limits).await;
+    let app = IgnitionApp::default();
+    app.store.publish(
+        rendered_directory(directory.path(), 100).read(),
+        Unavailable::Refused,
+    );
+    let server = Server::start(app, ListenerTransport::Plain, limits).await;
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -243,18 +242,18 @@ async fn too_many_connections_are_told_to_come_again() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_slow_or_talks_nonsense_is_let_go() {
-    let limits = Limits {
+async fn a_slow_or_malformed_client_is_disconnected() {
+    let limits = ListenerLimits {
         headers: Duration::from_millis(200),
         handshake: Duration::from_millis(200),
-        stall: Duration::from_millis(200),
-        ..Limits::default()
+        stall: Some(Duration::from_millis(200)),
+        ..DEFAULT_LIMITS
     };
     let base = tempfile::tempdir().unwrap();
     let large = rendered_directory(base.path(), 6 << 20);
-    let app = App::default();
-    app.store.publish(large.read(), Trouble::Refused);
-    let server = Server::start(app, Transport::Plain, limits).await;
+    let app = IgnitionApp::default();
+    app.store.publish(large.read(), Unavailable::Refused);
+    let server = Server::start(app, ListenerTransport::Plain, limits).await;
     let huge = format!(
         "GET / HTTP/1.1\r\nHost: x\r\nX-Large: {}\r\n\r\n",
         "x".repeat(100_000)
@@ -272,14 +271,14 @@ async fn a_client_that_is_slow_or_talks_nonsense_is_let_go() {
         ),
     ] {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        // The kernel must not take the whole answer in the client's stead.
+        // The receive buffer must be smaller than the response.
         socket.set_recv_buffer_size(4096).unwrap();
         let mut stream = socket.connect(server.address).await.unwrap();
-        // The server may already have answered and gone.
+        // The server may have responded and closed already.
         let _ = stream.write_all(bytes.as_bytes()).await;
         let ends = async {
             if name == "reading nothing" {
-                // Once the answer has begun, nothing of it is read for ten times as long as the server waits.
+                // Once the response has begun, it is not read for ten times the stall limit.
                 let _ = stream.read_exact(&mut [0; 1]).await;
                 tokio::time::sleep(Duration::from_secs(2)).await;
             }
@@ -289,7 +288,7 @@ async fn a_client_that_is_slow_or_talks_nonsense_is_let_go() {
         };
         let answer = tokio::time::timeout(DEADLINE, ends)
             .await
-            .unwrap_or_else(|_| panic!("{name}: not let go"));
+            .unwrap_or_else(|_| panic!("{name}: not disconnected"));
         if name == "reading nothing" {
             assert!(answer.len() < 6 << 20, "{name}: {} bytes arrived", answer.len());
         } else {
@@ -300,7 +299,7 @@ async fn a_client_that_is_slow_or_talks_nonsense_is_let_go() {
 }
 
 #[tokio::test]
-async fn stopping_lets_open_transfers_finish() {
+async fn open_transfers_finish_after_a_stop() {
     let base = tempfile::tempdir().unwrap();
     let server = Server::plain(&rendered_directory(base.path(), 6 << 20)).await;
     let mut slow = TcpStream::connect(server.address).await.unwrap();
@@ -310,7 +309,7 @@ async fn stopping_lets_open_transfers_finish() {
     let mut begun = [0; 1000];
     slow.read_exact(&mut begun).await.unwrap();
     server.app.drain();
-    server.stop.send(true).unwrap();
+    server.stop.cancel();
     let mut rest = Vec::new();
     slow.read_to_end(&mut rest).await.unwrap();
     assert!(rest.len() > 6 << 20, "the body is complete: {} bytes", rest.len());
@@ -320,6 +319,6 @@ async fn stopping_lets_open_transfers_finish() {
         .unwrap();
     assert!(
         TcpStream::connect(server.address).await.is_err(),
-        "nobody listens any more"
+        "the socket is closed"
     );
 }

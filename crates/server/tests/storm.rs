@@ -1,4 +1,4 @@
-//! Everybody boots at once, and not everybody means well.
+//! Many machines boot at once while other clients misbehave.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mco_server::http::{App, Limits};
-use mco_server::prepared::Trouble;
+use mco_http::ListenerLimits;
+use mco_server::http::{DEFAULT_LIMITS, IgnitionApp};
+use mco_server::prepared::Unavailable;
 use support::{Pair, Server, client, exchange, rendered_directory, tls};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -20,10 +21,10 @@ use tokio_rustls::TlsConnector;
 const GOOD: usize = 800;
 const BAD: usize = 200;
 const SIZE: usize = 100_000;
-/// A small machine makes a few hundred handshakes per second; the clients need its processors too.
+/// A small host does a few hundred handshakes per second; the clients share its processors.
 const HANDSHAKES_AT_ONCE: usize = 64;
 
-/// Resident memory of this process, in bytes.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -31,7 +32,7 @@ fn resident() -> usize {
     kilobytes << 10
 }
 
-/// One of the ways to be a nuisance, until the server ends it or the storm is over.
+/// Misbehaves in one of several ways until the server closes the connection or the test ends.
 async fn misbehave(kind: usize, connector: TlsConnector, address: std::net::SocketAddr) {
     let endless = vec![b'x'; 64 << 10];
     match kind % 5 {
@@ -67,7 +68,7 @@ async fn misbehave(kind: usize, connector: TlsConnector, address: std::net::Sock
                 while stream.write_all(&endless).await.is_ok() {}
             }
         }
-        // A request whose answer nobody reads.
+        // A request whose response is not read.
         _ => {
             if let Ok(mut stream) = tls(&connector, address).await {
                 let request = b"GET /config/master HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -83,17 +84,17 @@ async fn misbehave(kind: usize, connector: TlsConnector, address: std::net::Sock
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_machines_at_once_all_boot_although_some_misbehave() {
+async fn a_thousand_machines_boot_at_once_although_some_clients_misbehave() {
     let base = tempfile::tempdir().unwrap();
     let (pair, trusted) = Pair::write(base.path());
     let (transport, _) = pair.acceptor();
-    let app = App::default();
+    let app = IgnitionApp::default();
     app.store
-        .publish(rendered_directory(base.path(), SIZE).read(), Trouble::Refused);
-    let limits = Limits {
+        .publish(rendered_directory(base.path(), SIZE).read(), Unavailable::Refused);
+    let limits = ListenerLimits {
         headers: Duration::from_secs(20),
         handshake: Duration::from_mins(1),
-        ..Limits::default()
+        ..DEFAULT_LIMITS
     };
     let server = Server::start(app, transport, limits).await;
     let address = server.address;
@@ -101,10 +102,10 @@ async fn a_thousand_machines_at_once_all_boot_although_some_misbehave() {
     let before = resident();
 
     let over = Arc::new(AtomicBool::new(false));
-    let mut nuisances = JoinSet::new();
+    let mut misbehaving = JoinSet::new();
     for kind in 0..BAD {
         let (connector, over) = (connector.clone(), Arc::clone(&over));
-        nuisances.spawn(async move {
+        misbehaving.spawn(async move {
             while !over.load(Ordering::Relaxed) {
                 misbehave(kind, connector.clone(), address).await;
                 tokio::time::sleep(Duration::from_millis(200)).await;
@@ -113,17 +114,17 @@ async fn a_thousand_machines_at_once_all_boot_although_some_misbehave() {
     }
 
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES_AT_ONCE));
-    let everybody_connected = Arc::new(Barrier::new(GOOD));
+    let all_connected = Arc::new(Barrier::new(GOOD));
     let mut machines = JoinSet::new();
     for _ in 0..GOOD {
         let (connector, handshakes) = (connector.clone(), Arc::clone(&handshakes));
-        let everybody_connected = Arc::clone(&everybody_connected);
+        let all_connected = Arc::clone(&all_connected);
         machines.spawn(async move {
             let permit = handshakes.acquire().await.unwrap();
             let stream = tls(&connector, address).await;
             drop(permit);
-            // Whoever failed to connect must not keep the others waiting.
-            everybody_connected.wait().await;
+            // A machine that failed to connect must not block the others.
+            all_connected.wait().await;
             let accept = "application/vnd.coreos.ignition+json;version=3.3.0, */*;q=0.1";
             let reply = exchange(stream?, "GET", "/config/master", &[("Accept", accept)]).await?;
             Ok::<_, std::io::Error>((reply.status, reply.body.len()))
@@ -137,7 +138,7 @@ async fn a_thousand_machines_at_once_all_boot_although_some_misbehave() {
         }
     }
     over.store(true, Ordering::Relaxed);
-    nuisances.abort_all();
+    misbehaving.abort_all();
     assert!(
         failures.is_empty(),
         "{} machines did not boot: {:?}",

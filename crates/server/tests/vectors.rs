@@ -1,13 +1,13 @@
-//! Requests whose answers were recorded from the Go implementation, compared by value.
+//! Requests with recorded responses of the Go implementation, compared by value.
 //!
-//! Two of its answers are faults that are not copied: 500 for spec 3.0.0, which is served here, and 500 for a path that
-//! names no pool, which no repetition can ever make right.
+//! Two of its responses are bugs that are not reproduced: 500 for spec 3.0.0, which is served here, and 500 for a path
+//! without a pool, for which no retry helps.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
-use mco_server::offline::Directory;
+use mco_server::offline::DirectoryBackend;
 use serde_json::Value;
 use support::{Reply, Server};
 
@@ -15,7 +15,7 @@ fn text<'a>(request: &'a Value, key: &str) -> Option<&'a str> {
     request[key].as_str()
 }
 
-/// What is expected instead of a fault of the original; `None` where there is none.
+/// Returns the expected status where the original has a bug.
 fn instead(request: &Value) -> Option<u16> {
     let asks_for_3_0 = text(request, "accept").is_some_and(|accept| accept.contains("version=3.0.0"));
     let names_no_pool = matches!(text(request, "path"), Some("/config" | "/config/"));
@@ -65,7 +65,7 @@ async fn every_recorded_request_gets_the_recorded_answer() {
     let mut compared = 0;
     for case in std::fs::read_dir(serve).unwrap() {
         let case = case.unwrap().path();
-        let server = Server::plain(&Directory {
+        let server = Server::plain(&DirectoryBackend {
             base: case.join("basedir"),
             kubeconfig: case.join("kubeconfig"),
             certificates: Vec::new(),

@@ -10,9 +10,9 @@ use tower::Service;
 
 /// The number of writes by kind of object: `PATCH nodes`, `POST machineconfigs`, `PATCH machineconfigpools/status`.
 #[derive(Debug, Clone, Default)]
-pub struct Counts(Arc<Mutex<BTreeMap<String, u64>>>);
+pub struct RequestCounts(Arc<Mutex<BTreeMap<String, u64>>>);
 
-impl Counts {
+impl RequestCounts {
     pub fn snapshot(&self) -> BTreeMap<String, u64> {
         self.0.lock().clone()
     }
@@ -63,11 +63,11 @@ fn resource(path: &str) -> String {
 #[derive(Debug, Clone)]
 pub struct Counting<S> {
     inner: S,
-    counts: Counts,
+    counts: RequestCounts,
 }
 
 impl<S> Counting<S> {
-    pub fn new(inner: S, counts: Counts) -> Self {
+    pub fn new(inner: S, counts: RequestCounts) -> Self {
         Self { inner, counts }
     }
 }

@@ -28,8 +28,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-pub use count::{Counting, Counts};
-use machine::Machine;
+pub use count::{Counting, RequestCounts};
+use machine::SimulatedNode;
 
 /// The simulation profile of a fleet.
 #[derive(Clone)]
@@ -48,11 +48,11 @@ pub struct Behaviour {
     pub retry: Duration,
 }
 
-type Fails = Arc<dyn Fn(&str, &str) -> Option<Failure> + Send + Sync>;
+type Fails = Arc<dyn Fn(&str, &str) -> Option<SimulatedFailure> + Send + Sync>;
 
 /// The point at which a machine fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub enum SimulatedFailure {
     /// Before the drain.
     Early(String),
     /// After the drain.
@@ -85,14 +85,14 @@ impl fmt::Debug for Behaviour {
 
 /// A machine to create.
 #[derive(Debug, Clone)]
-pub struct Blueprint {
+pub struct SimulatedNodeSpec {
     pub name: String,
     /// Roles, without the prefix of their labels.
     pub roles: Vec<String>,
     pub zone: Option<String>,
 }
 
-impl Blueprint {
+impl SimulatedNodeSpec {
     pub fn new(name: impl Into<String>, role: &str) -> Self {
         Self {
             name: name.into(),
@@ -125,7 +125,7 @@ impl Blueprint {
 }
 
 /// Creates the Nodes of these machines, Ready and schedulable. Existing ones are left unchanged.
-pub async fn create(client: &Client, machines: &[Blueprint]) -> Result<(), kube::Error> {
+pub async fn create(client: &Client, machines: &[SimulatedNodeSpec]) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     let creations: Vec<_> = machines
         .iter()
@@ -138,7 +138,7 @@ pub async fn create(client: &Client, machines: &[Blueprint]) -> Result<(), kube:
     created.into_iter().collect()
 }
 
-async fn create_one(nodes: &Api<Node>, machine: &Blueprint) -> Result<(), kube::Error> {
+async fn create_one(nodes: &Api<Node>, machine: &SimulatedNodeSpec) -> Result<(), kube::Error> {
     match nodes.create(&PostParams::default(), &machine.node()).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(()),
@@ -178,7 +178,8 @@ pub async fn run(client: Client, behaviour: Behaviour, stop: CancellationToken) 
                 } else {
                     let (sender, receiver) = watch::channel(node);
                     machines.insert(name.clone(), sender);
-                    let machine = Machine::new(client.clone(), name, behaviour.clone(), Arc::clone(&pools));
+                    let machine =
+                        SimulatedNode::new(client.clone(), name, behaviour.clone(), Arc::clone(&pools));
                     daemons.spawn(machine.live(receiver));
                 }
             }

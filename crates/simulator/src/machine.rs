@@ -12,31 +12,31 @@ use mco_api::MachineConfigNode;
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::{node_state, topology};
 use mco_core::rollout::NodeView;
-use mco_core::rollout::node_progress::{self, Applied, Phase};
+use mco_core::rollout::node_progress::{self, Applied, UpdatePhase};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tracing::debug;
 
-use super::{Behaviour, Failure, Pools};
+use super::{Behaviour, Pools, SimulatedFailure};
 
 /// Retry interval while the API server does not respond.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Polling interval while the machine's pool has no config.
 const INSTALL_POLL: Duration = Duration::from_millis(200);
 
-pub(super) struct Machine {
+pub(super) struct SimulatedNode {
     client: Client,
     name: String,
     behaviour: Behaviour,
     pools: Arc<Pools>,
 }
 
-type Seen = watch::Receiver<Option<Arc<Node>>>;
+type ObservedNode = watch::Receiver<Option<Arc<Node>>>;
 
 /// The Node was deleted.
 struct Gone;
 
-impl Machine {
+impl SimulatedNode {
     pub fn new(client: Client, name: String, behaviour: Behaviour, pools: Arc<Pools>) -> Self {
         Self {
             client,
@@ -47,7 +47,7 @@ impl Machine {
     }
 
     /// Runs until the Node is deleted.
-    pub async fn live(self, mut seen: Seen) {
+    pub async fn live(self, mut seen: ObservedNode) {
         loop {
             if self.step(&mut seen).await.is_err() {
                 return;
@@ -56,7 +56,7 @@ impl Machine {
     }
 
     /// Performs the next step, or waits for a change.
-    async fn step(&self, seen: &mut Seen) -> Result<(), Gone> {
+    async fn step(&self, seen: &mut ObservedNode) -> Result<(), Gone> {
         let node = current(seen)?;
         let view = NodeView::new(&node);
         if view.current_config.is_empty() {
@@ -73,8 +73,8 @@ impl Machine {
             .as_ref()
             .and_then(|fails| fails(&self.name, &target))
         {
-            Some(Failure::Early(why)) => return self.fail(seen, &why).await,
-            Some(Failure::Late(why)) if !same => {
+            Some(SimulatedFailure::Early(why)) => return self.fail(seen, &why).await,
+            Some(SimulatedFailure::Late(why)) if !same => {
                 if self.prepare(seen, &target).await? {
                     return self.fail(seen, &why).await;
                 }
@@ -93,7 +93,7 @@ impl Machine {
     }
 
     /// The first boot, which records the initial config as current.
-    async fn install(&self, seen: &mut Seen, node: &Node) -> Result<(), Gone> {
+    async fn install(&self, seen: &mut ObservedNode, node: &Node) -> Result<(), Gone> {
         if let Some(config) = self.pools.config_for(node).await {
             let wanted = NodeView::new(node).desired_config;
             let desired = if wanted.is_empty() {
@@ -116,7 +116,7 @@ impl Machine {
     }
 
     /// Announces the change and waits for the drain. Returns false when the desired config changes meanwhile.
-    async fn prepare(&self, seen: &mut Seen, target: &str) -> Result<bool, Gone> {
+    async fn prepare(&self, seen: &mut ObservedNode, target: &str) -> Result<bool, Gone> {
         let node = current(seen)?;
         let view = NodeView::new(&node);
         let alone = view.annotation(annotation::CONTROL_PLANE_TOPOLOGY) == Some(topology::SINGLE_REPLICA);
@@ -129,12 +129,12 @@ impl Machine {
         if drains {
             changes[annotation::DESIRED_DRAIN] = json!(request);
         }
-        let prepared = Phase::Prepared {
+        let prepared = UpdatePhase::Prepared {
             post_actions: Vec::new(),
             drain_required: drains,
         };
         // Written before the drain, whose steps come next.
-        self.steps(view.current_config, &[Phase::NeedsUpdate, prepared])
+        self.steps(view.current_config, &[UpdatePhase::NeedsUpdate, prepared])
             .await;
         self.annotate(changes).await;
         if drains {
@@ -149,27 +149,29 @@ impl Machine {
     }
 
     /// Applies the config and reboots if configured. Cannot be interrupted.
-    async fn apply(&self, seen: &mut Seen) -> Result<(), Gone> {
+    async fn apply(&self, seen: &mut ObservedNode) -> Result<(), Gone> {
         let node = current(seen)?;
         let before = NodeView::new(&node).current_config;
-        self.steps(before, &[Phase::Applying(Applied::FilesAndOs)]).await;
+        self.steps(before, &[UpdatePhase::Applying(Applied::FilesAndOs)])
+            .await;
         tokio::time::sleep(self.behaviour.apply).await;
-        let applied = Phase::Applied(Applied::FilesAndOs);
+        let applied = UpdatePhase::Applied(Applied::FilesAndOs);
         let Some(away) = self.behaviour.reboot else {
             self.steps(before, &[applied]).await;
             return Ok(());
         };
-        self.steps(before, &[applied, Phase::RebootPending]).await;
+        self.steps(before, &[applied, UpdatePhase::RebootPending]).await;
         self.set_ready(false).await;
         tokio::time::sleep(away).await;
         self.set_ready(true).await;
-        wait_for(seen, |node| NodeView::new(node).kubelet_is_well()).await?;
-        self.steps(before, &[Phase::Rebooted, Phase::Resumed]).await;
+        wait_for(seen, |node| NodeView::new(node).is_kubelet_healthy()).await?;
+        self.steps(before, &[UpdatePhase::Rebooted, UpdatePhase::Resumed])
+            .await;
         Ok(())
     }
 
     /// Requests an uncordon and reports the config as done.
-    async fn finish(&self, seen: &mut Seen, target: &str) -> Result<(), Gone> {
+    async fn finish(&self, seen: &mut ObservedNode, target: &str) -> Result<(), Gone> {
         let node = current(seen)?;
         let view = NodeView::new(&node);
         let asked = view.annotation(annotation::DESIRED_DRAIN).is_some();
@@ -187,7 +189,8 @@ impl Machine {
             annotation::REASON: "",
         }))
         .await;
-        self.steps(target, &[Phase::Succeeded, Phase::Updated]).await;
+        self.steps(target, &[UpdatePhase::Succeeded, UpdatePhase::Updated])
+            .await;
         wait_for(seen, |node| {
             let view = NodeView::new(node);
             view.current_config == target && view.state == node_state::DONE
@@ -195,13 +198,13 @@ impl Machine {
         .await
     }
 
-    async fn fail(&self, seen: &mut Seen, why: &str) -> Result<(), Gone> {
+    async fn fail(&self, seen: &mut ObservedNode, why: &str) -> Result<(), Gone> {
         let node = current(seen)?;
         let view = NodeView::new(&node);
         if view.state != node_state::DEGRADED || view.reason != why {
             self.annotate(json!({annotation::STATE: node_state::DEGRADED, annotation::REASON: why}))
                 .await;
-            let failed = Phase::Failed {
+            let failed = UpdatePhase::Failed {
                 error: why.to_owned(),
             };
             self.steps(view.current_config, &[failed]).await;
@@ -245,7 +248,7 @@ impl Machine {
     }
 
     /// Reports steps in the MachineConfigNode, in one write, if it exists. `current` is the config on disk.
-    async fn steps(&self, current: &str, phases: &[Phase]) {
+    async fn steps(&self, current: &str, phases: &[UpdatePhase]) {
         if !self.behaviour.report_steps {
             return;
         }
@@ -291,15 +294,15 @@ pub(super) fn ready(is_ready: bool) -> Value {
     json!({"type": "Ready", "status": status, "reason": reason})
 }
 
-fn current(seen: &Seen) -> Result<Arc<Node>, Gone> {
+fn current(seen: &ObservedNode) -> Result<Arc<Node>, Gone> {
     seen.borrow().clone().ok_or(Gone)
 }
 
-async fn changed(seen: &mut Seen) -> Result<(), Gone> {
+async fn changed(seen: &mut ObservedNode) -> Result<(), Gone> {
     seen.changed().await.map_err(|_| Gone)
 }
 
-async fn wait_for(seen: &mut Seen, holds: impl Fn(&Node) -> bool) -> Result<(), Gone> {
+async fn wait_for(seen: &mut ObservedNode, holds: impl Fn(&Node) -> bool) -> Result<(), Gone> {
     let node = seen
         .wait_for(|node| node.as_ref().is_none_or(|node| holds(node)))
         .await

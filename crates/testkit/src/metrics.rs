@@ -17,7 +17,7 @@ pub fn documented(component: &str) -> BTreeSet<String> {
 }
 
 /// Returns the metrics in a scrape.
-pub fn told(scrape: &str) -> BTreeSet<String> {
+pub fn exposed_names(scrape: &str) -> BTreeSet<String> {
     let types = scrape.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types
         .filter_map(|line| line.split_once(' '))

@@ -63,3 +63,29 @@ fn nothing_is_outside_of_the_layers() {
     names.sort();
     assert_eq!(names, ["config", "generators", "lib.rs", "pipeline", "rollout"]);
 }
+
+/// The rows of the path through the source: `` | 1 | `file` `function` | ... | ``.
+fn path_of_a_machine_config() -> Vec<(String, String)> {
+    let text = fs::read_to_string(mco_testkit::repository_root().join("docs/architecture.md")).unwrap();
+    text.lines()
+        .filter_map(|line| {
+            let mut quoted = line.strip_prefix("| ")?.split('`').skip(1).step_by(2);
+            Some((quoted.next()?.to_owned(), quoted.next()?.to_owned()))
+        })
+        .collect()
+}
+
+#[test]
+fn the_documented_path_of_a_machine_config_names_real_functions() {
+    let path = path_of_a_machine_config();
+    assert!((30..=45).contains(&path.len()), "{} hops", path.len());
+    for (file, function) in path {
+        let source = mco_testkit::repository_root().join("crates").join(&file);
+        let text = fs::read_to_string(&source).unwrap_or_else(|_| panic!("there is no {file}"));
+        let found = [format!("fn {function}("), format!("fn {function}<")];
+        assert!(
+            found.iter().any(|definition| text.contains(definition)),
+            "{file} has no function {function}"
+        );
+    }
+}

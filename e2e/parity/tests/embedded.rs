@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mco_apiserver::store::Retention;
-use mco_apiserver::{Options, Server as Embedded};
+use mco_apiserver::{ApiServer, ApiServerOptions};
 use mco_parity::server::Server;
 use mco_parity::suite::{Data, Report, needs_kubectl, play_all};
 use tokio::net::TcpListener;
@@ -24,11 +24,11 @@ async fn the_embedded_control_plane_answers_like_a_real_kube_apiserver() {
         ..Retention::default()
     };
     let embedded = Arc::new(
-        Embedded::open(
+        ApiServer::open(
             directory.path(),
-            Options {
+            ApiServerOptions {
                 retention,
-                ..Options::default()
+                ..ApiServerOptions::default()
             },
         )
         .await

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde_json::json;
 
-use crate::schema::build::{Node, object, string};
+use crate::schema::build::{SchemaBuilder, object, string};
 use crate::schema::structural;
 
 /// A kind whose CustomResourceDefinition we can install.
@@ -22,7 +22,7 @@ pub trait Installable: kube::Resource<DynamicType = ()> {
 
 /// A CustomResourceDefinition with one version under construction. All of them are cluster-scoped.
 #[derive(Debug)]
-pub(crate) struct Definition {
+pub(crate) struct CrdDefinition {
     group: String,
     version: String,
     kind: String,
@@ -31,10 +31,10 @@ pub(crate) struct Definition {
     columns: Vec<CustomResourceColumnDefinition>,
     status_subresource: bool,
     labels: BTreeMap<String, String>,
-    root: Node,
+    root: SchemaBuilder,
 }
 
-impl Definition {
+impl CrdDefinition {
     /// Starts the definition of `K` with this description for `kubectl explain`.
     pub(crate) fn of<K: kube::Resource<DynamicType = ()>>(description: &str) -> Self {
         let root = object()
@@ -79,7 +79,7 @@ impl Definition {
     pub(crate) fn spec<S: JsonSchema>(mut self, description: &str) -> Self {
         self.root = self
             .root
-            .required("spec", Node::from(structural::<S>()).about(description));
+            .required("spec", SchemaBuilder::from(structural::<S>()).about(description));
         self
     }
 
@@ -87,15 +87,16 @@ impl Definition {
     pub(crate) fn optional_spec<S: JsonSchema>(mut self, description: &str) -> Self {
         self.root = self
             .root
-            .field("spec", Node::from(structural::<S>()).about(description));
+            .field("spec", SchemaBuilder::from(structural::<S>()).about(description));
         self
     }
 
     /// Sets the type of `status`, and adds the status subresource.
     pub(crate) fn status<S: JsonSchema>(mut self, description: &str) -> Self {
-        self.root = self
-            .root
-            .field("status", Node::from(structural::<S>()).about(description));
+        self.root = self.root.field(
+            "status",
+            SchemaBuilder::from(structural::<S>()).about(description),
+        );
         self.status_subresource()
     }
 
@@ -155,7 +156,7 @@ impl Definition {
     clippy::expect_used,
     reason = "a schema depends on nothing but this program's source, and a test builds every one of them"
 )]
-fn schema_props(root: Node) -> JSONSchemaProps {
+fn schema_props(root: SchemaBuilder) -> JSONSchemaProps {
     serde_json::from_value(root.into()).expect("our schemas use only keywords that Kubernetes knows")
 }
 

@@ -7,7 +7,7 @@ pub use definition::Installable;
 pub use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 pub use yaml::{crds_yaml, to_yaml};
 
-pub(crate) use definition::{Definition, column};
+pub(crate) use definition::{CrdDefinition, column};
 
 use crate::foreign::cluster_operator::ClusterOperator;
 use crate::foreign::image::Image;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Extra;
-use crate::crd::{CustomResourceDefinition, Definition, Installable, column};
+use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable, column};
 use crate::resource::resource;
 use crate::schema;
 use crate::vocabulary::conditions::cluster_operator as condition;
@@ -22,7 +22,7 @@ resource! {
 
 impl Installable for ClusterOperator {
     fn crd() -> CustomResourceDefinition {
-        Definition::of::<Self>("How an operator is, and which version it runs.")
+        CrdDefinition::of::<Self>("How an operator is, and which version it runs.")
             .short_name("co")
             .column(column::text(
                 "Version",

@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use super::Extra;
-use crate::crd::{CustomResourceDefinition, Definition, Installable};
+use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable};
 use crate::resource::resource;
 use crate::schema::build::{atomic_list_of, string};
 use crate::schema::rule;
@@ -20,7 +20,7 @@ resource! {
 
 impl Installable for Image {
     fn crd() -> CustomResourceDefinition {
-        Definition::of::<Self>("Which registries the cluster may use, and how.")
+        CrdDefinition::of::<Self>("Which registries the cluster may use, and how.")
             .spec::<ImageSpec>("What the user wants.")
             .status::<ImageStatus>("What the cluster has.")
             .build()

@@ -60,7 +60,7 @@ pub struct RootOfTrust {
     #[serde(rename = "fulcioCAWithRekor", skip_serializing_if = "Option::is_none")]
     pub fulcio_ca_with_rekor: Option<FulcioCaWithRekor>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pki: Option<Pki>,
+    pub pki: Option<PolicyPki>,
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -104,7 +104,7 @@ pub struct FulcioSubject {
 /// Certificate authorities of the user's own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Pki {
+pub struct PolicyPki {
     #[serde(rename = "caRootsData")]
     pub ca_roots_data: ByteString,
     #[serde(rename = "caIntermediatesData", skip_serializing_if = "Option::is_none")]

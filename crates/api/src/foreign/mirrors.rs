@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use super::Extra;
-use crate::crd::{CustomResourceDefinition, Definition, Installable};
+use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable};
 use crate::resource::resource;
 use crate::schema::build::{object, set_of, string};
 use crate::wire::{is_default, null_is_default};
@@ -35,7 +35,7 @@ resource! {
 
 impl Installable for ImageDigestMirrorSet {
     fn crd() -> CustomResourceDefinition {
-        Definition::of::<Self>("Mirrors for images that are pulled by digest.")
+        CrdDefinition::of::<Self>("Mirrors for images that are pulled by digest.")
             .short_name("idms")
             .spec::<ImageDigestMirrorSetSpec>("The mirrors.")
             .status::<NoFields>("Empty.")
@@ -45,7 +45,7 @@ impl Installable for ImageDigestMirrorSet {
 
 impl Installable for ImageTagMirrorSet {
     fn crd() -> CustomResourceDefinition {
-        Definition::of::<Self>("Mirrors for images that are pulled by tag.")
+        CrdDefinition::of::<Self>("Mirrors for images that are pulled by tag.")
             .short_name("itms")
             .spec::<ImageTagMirrorSetSpec>("The mirrors.")
             .status::<NoFields>("Empty.")
@@ -55,7 +55,7 @@ impl Installable for ImageTagMirrorSet {
 
 impl Installable for ImageContentSourcePolicy {
     fn crd() -> CustomResourceDefinition {
-        Definition::of::<Self>(
+        CrdDefinition::of::<Self>(
             "Mirrors for images that are pulled by digest. ImageDigestMirrorSet is the newer form.",
         )
         .spec::<ImageContentSourcePolicySpec>("The mirrors.")

@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::schema::build::{Node, atomic_list_of, list_by, object, string};
+use crate::schema::build::{SchemaBuilder, atomic_list_of, list_by, object, string};
 use crate::wire::{is_default, null_is_default};
 
 /// The effective policies: the defaults, overridden by the user's policies for the same path, unit or SSH keys.
@@ -155,7 +155,7 @@ fn cluster_policies_schema(_: &mut SchemaGenerator) -> Schema {
     .into()
 }
 
-fn policies(at_most: u32, types: &[&str]) -> Node {
+fn policies(at_most: u32, types: &[&str]) -> SchemaBuilder {
     let file = object()
         .about("What a change to one file costs.")
         .required("actions", actions(types))
@@ -188,7 +188,7 @@ fn policies(at_most: u32, types: &[&str]) -> Node {
         )
 }
 
-fn actions(types: &[&str]) -> Node {
+fn actions(types: &[&str]) -> SchemaBuilder {
     let service = |what: &str| {
         object()
             .about(what)
@@ -220,7 +220,7 @@ fn actions(types: &[&str]) -> Node {
         )
 }
 
-fn unit_name() -> Node {
+fn unit_name() -> SchemaBuilder {
     string()
         .max_length(255)
         .rule(

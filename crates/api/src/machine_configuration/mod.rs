@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::crd::{CustomResourceDefinition, Definition, Installable};
+use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable};
 use crate::resource::resource;
 use crate::schema;
 use crate::wire::{is_default, null_is_default};
@@ -30,12 +30,12 @@ resource! {
 
 impl Installable for MachineConfiguration {
     fn crd() -> CustomResourceDefinition {
-        let definition = Definition::of::<Self>("Settings of the operator as a whole.")
+        let definition = CrdDefinition::of::<Self>("Settings of the operator as a whole.")
             .spec::<MachineConfigurationSpec>("What the user wants.")
             .status::<MachineConfigurationStatus>("What is in force.");
         boot_images::automatic_mode_rules()
             .into_iter()
-            .fold(definition, Definition::rule)
+            .fold(definition, CrdDefinition::rule)
             .build()
     }
 }

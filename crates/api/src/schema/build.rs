@@ -5,55 +5,59 @@ use serde_json::{Map, Value, json};
 
 /// A schema under construction.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Node(Map<String, Value>);
+pub(crate) struct SchemaBuilder(Map<String, Value>);
 
-pub(crate) fn string() -> Node {
-    Node::default().with("type", "string")
+pub(crate) fn string() -> SchemaBuilder {
+    SchemaBuilder::default().with("type", "string")
 }
 
-pub(crate) fn int64() -> Node {
-    Node::default().with("type", "integer").with("format", "int64")
+pub(crate) fn int64() -> SchemaBuilder {
+    SchemaBuilder::default()
+        .with("type", "integer")
+        .with("format", "int64")
 }
 
-pub(crate) fn object() -> Node {
-    Node::default().with("type", "object")
+pub(crate) fn object() -> SchemaBuilder {
+    SchemaBuilder::default().with("type", "object")
 }
 
 /// An object with any keys and values of one kind.
-pub(crate) fn map_of(values: Node) -> Node {
+pub(crate) fn map_of(values: SchemaBuilder) -> SchemaBuilder {
     object().with("additionalProperties", values.0)
 }
 
 /// A list that is replaced as a whole.
-pub(crate) fn atomic_list_of(items: Node) -> Node {
+pub(crate) fn atomic_list_of(items: SchemaBuilder) -> SchemaBuilder {
     list_of(items).with("x-kubernetes-list-type", "atomic")
 }
 
 /// A list without duplicates.
-pub(crate) fn set_of(items: Node) -> Node {
+pub(crate) fn set_of(items: SchemaBuilder) -> SchemaBuilder {
     list_of(items).with("x-kubernetes-list-type", "set")
 }
 
 /// A list whose items are identified by the values of these fields.
-pub(crate) fn list_by(keys: &[&str], items: Node) -> Node {
+pub(crate) fn list_by(keys: &[&str], items: SchemaBuilder) -> SchemaBuilder {
     list_of(items)
         .with("x-kubernetes-list-type", "map")
         .with("x-kubernetes-list-map-keys", json!(keys))
 }
 
 /// A list without a list type.
-pub(crate) fn list_of(items: Node) -> Node {
-    Node::default().with("type", "array").with("items", items.0)
+pub(crate) fn list_of(items: SchemaBuilder) -> SchemaBuilder {
+    SchemaBuilder::default()
+        .with("type", "array")
+        .with("items", items.0)
 }
 
 /// A number or a string.
-pub(crate) fn int_or_string() -> Node {
-    Node::default()
+pub(crate) fn int_or_string() -> SchemaBuilder {
+    SchemaBuilder::default()
         .with("anyOf", json!([{"type": "integer"}, {"type": "string"}]))
         .with("x-kubernetes-int-or-string", true)
 }
 
-impl Node {
+impl SchemaBuilder {
     /// Sets any keyword.
     pub(crate) fn with(mut self, keyword: &str, value: impl Into<Value>) -> Self {
         self.0.insert(keyword.to_owned(), value.into());
@@ -122,7 +126,7 @@ impl Node {
     }
 
     /// Adds an optional field.
-    pub(crate) fn field(mut self, name: &str, schema: Node) -> Self {
+    pub(crate) fn field(mut self, name: &str, schema: SchemaBuilder) -> Self {
         let properties = self.0.entry("properties").or_insert_with(|| json!({}));
         if let Value::Object(properties) = properties {
             properties.insert(name.to_owned(), schema.into());
@@ -131,7 +135,7 @@ impl Node {
     }
 
     /// Adds a required field.
-    pub(crate) fn required(mut self, name: &str, schema: Node) -> Self {
+    pub(crate) fn required(mut self, name: &str, schema: SchemaBuilder) -> Self {
         let required = self.0.entry("required").or_insert_with(|| json!([]));
         if let Value::Array(required) = required {
             required.push(name.into());
@@ -140,19 +144,19 @@ impl Node {
     }
 }
 
-impl From<Node> for Value {
-    fn from(node: Node) -> Self {
+impl From<SchemaBuilder> for Value {
+    fn from(node: SchemaBuilder) -> Self {
         Self::Object(node.0)
     }
 }
 
-impl From<Node> for Schema {
-    fn from(node: Node) -> Self {
+impl From<SchemaBuilder> for Schema {
+    fn from(node: SchemaBuilder) -> Self {
         Self::from(node.0)
     }
 }
 
-impl From<Schema> for Node {
+impl From<Schema> for SchemaBuilder {
     fn from(schema: Schema) -> Self {
         match Value::from(schema) {
             Value::Object(keywords) => Self(keywords),

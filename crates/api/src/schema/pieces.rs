@@ -3,7 +3,7 @@
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
-use super::build::{self, Node, atomic_list_of, int64, list_by, map_of, object, string};
+use super::build::{self, SchemaBuilder, atomic_list_of, int64, list_by, map_of, object, string};
 
 /// Returns a CEL rule with the message of a violation.
 pub(crate) fn rule(rule: &str, message: &str) -> Value {
@@ -37,7 +37,7 @@ pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
 
 /// Any object, or an explicit `null`.
 pub(crate) fn nullable_any_object(generator: &mut SchemaGenerator) -> Schema {
-    Node::from(any_object(generator)).nullable().into()
+    SchemaBuilder::from(any_object(generator)).nullable().into()
 }
 
 /// An object without fields, or an explicit `null`.
@@ -65,7 +65,7 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// A label query, for hand-written schemas.
-pub(crate) fn label_selector_node() -> Node {
+pub(crate) fn label_selector_node() -> SchemaBuilder {
     let requirement = object()
         .about("One requirement.")
         .required("key", string().about("The label to look at."))
@@ -96,7 +96,7 @@ pub(crate) fn object_references(_: &mut SchemaGenerator) -> Schema {
     atomic_list_of(object_reference_node().about("One object.")).into()
 }
 
-fn object_reference_node() -> Node {
+fn object_reference_node() -> SchemaBuilder {
     object()
         .atomic()
         .field("apiVersion", string().about("Group and version of the object."))
@@ -177,7 +177,7 @@ pub(crate) fn group_resource_references(_: &mut SchemaGenerator) -> Schema {
     .into()
 }
 
-fn group_resource_reference_node() -> Node {
+fn group_resource_reference_node() -> SchemaBuilder {
     object()
         .required(
             "group",

@@ -1,14 +1,14 @@
-//! Whether a configuration fits its schema closely enough to be merged.
+//! Checks whether a configuration fits its schema closely enough to be merged.
 
 use super::field_set::PathElement;
-use super::typed::{Form, Typed};
+use super::typed::{FieldOwnership, TypedPosition};
 use crate::go_text;
 use crate::schema::JsonType;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Everything that does not fit, one line each; `None` when it fits.
-pub fn misfit(value: &Value, typed: Typed<'_>) -> Option<String> {
+/// Returns everything that does not fit, one line each; `None` if it fits.
+pub fn misfit(value: &Value, typed: TypedPosition<'_>) -> Option<String> {
     let mut problems = Vec::new();
     visit(value, typed, "", &mut problems);
     match problems.as_slice() {
@@ -18,13 +18,13 @@ pub fn misfit(value: &Value, typed: Typed<'_>) -> Option<String> {
     }
 }
 
-fn visit(value: &Value, typed: Typed<'_>, path: &str, problems: &mut Vec<String>) {
+fn visit(value: &Value, typed: TypedPosition<'_>, path: &str, problems: &mut Vec<String>) {
     if value.is_null() {
         return;
     }
     let form = typed.form(value);
     match (form, value) {
-        (Form::Map | Form::AtomicMap, Value::Object(fields)) => {
+        (FieldOwnership::Map | FieldOwnership::AtomicMap, Value::Object(fields)) => {
             for (name, member) in fields {
                 let path = format!("{path}.{name}");
                 if typed.allows(name) {
@@ -34,15 +34,15 @@ fn visit(value: &Value, typed: Typed<'_>, path: &str, problems: &mut Vec<String>
                 }
             }
         }
-        (Form::Map | Form::AtomicMap, _) => {
+        (FieldOwnership::Map | FieldOwnership::AtomicMap, _) => {
             problems.push(format!("{}: expected map, got {}", at(path), shown(value)));
         }
-        (Form::AtomicList, Value::Array(items)) => {
+        (FieldOwnership::AtomicList, Value::Array(items)) => {
             for (index, item) in items.iter().enumerate() {
                 visit(item, typed.item(), &format!("{path}[{index}]"), problems);
             }
         }
-        (Form::Set | Form::Keyed(_), Value::Array(items)) => {
+        (FieldOwnership::Set | FieldOwnership::Keyed(_), Value::Array(items)) => {
             let mut seen: BTreeSet<PathElement> = BTreeSet::new();
             for (index, item) in items.iter().enumerate() {
                 match typed.element(form, item) {
@@ -56,10 +56,10 @@ fn visit(value: &Value, typed: Typed<'_>, path: &str, problems: &mut Vec<String>
                 }
             }
         }
-        (Form::AtomicList | Form::Set | Form::Keyed(_), _) => {
+        (FieldOwnership::AtomicList | FieldOwnership::Set | FieldOwnership::Keyed(_), _) => {
             problems.push(format!("{}: expected list, got {}", at(path), shown(value)));
         }
-        (Form::Scalar, _) => problems.extend(scalar_misfit(value, typed.json_type(), path)),
+        (FieldOwnership::Scalar, _) => problems.extend(scalar_misfit(value, typed.json_type(), path)),
     }
 }
 
@@ -82,7 +82,7 @@ fn at(path: &str) -> &str {
     if path.is_empty() { "." } else { path }
 }
 
-/// A value the way Go prints the wrapper around it.
+/// Returns a value as Go prints the wrapper around it.
 fn shown(value: &Value) -> String {
     format!("&{{{}}}", go_text::plain(value))
 }

@@ -1,15 +1,15 @@
-//! Building the object that an apply asks for: merging a configuration in, and taking fields out.
+//! Construction of the applied object: merging a configuration, and removing fields.
 
 use super::field_set::{FieldSet, PathElement};
-use super::typed::{Form, Typed};
+use super::typed::{FieldOwnership, TypedPosition};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Merges a configuration into a live object; the configuration wins.
-pub fn merge(live: &Value, config: &Value, typed: Typed<'_>) -> Value {
+pub fn merge(live: &Value, config: &Value, typed: TypedPosition<'_>) -> Value {
     let form = typed.form(config);
     match (form, live, config) {
-        (Form::Map, Value::Object(live), Value::Object(config))
+        (FieldOwnership::Map, Value::Object(live), Value::Object(config))
             if !(live.is_empty() && config.is_empty()) =>
         {
             let mut merged = live.clone();
@@ -22,7 +22,7 @@ pub fn merge(live: &Value, config: &Value, typed: Typed<'_>) -> Value {
             }
             Value::Object(merged)
         }
-        (Form::Set | Form::Keyed(_), Value::Array(live), Value::Array(config))
+        (FieldOwnership::Set | FieldOwnership::Keyed(_), Value::Array(live), Value::Array(config))
             if !(live.is_empty() && config.is_empty()) =>
         {
             Value::Array(merge_lists(live, config, form, typed))
@@ -33,7 +33,12 @@ pub fn merge(live: &Value, config: &Value, typed: Typed<'_>) -> Value {
 
 /// Items of the configuration keep their order; items that only the live list has stay where they were relative
 /// to the items both have.
-fn merge_lists(live: &[Value], config: &[Value], form: Form<'_>, typed: Typed<'_>) -> Vec<Value> {
+fn merge_lists(
+    live: &[Value],
+    config: &[Value],
+    form: FieldOwnership<'_>,
+    typed: TypedPosition<'_>,
+) -> Vec<Value> {
     let name = |item: &Value| typed.element(form, item).ok();
     let config: Vec<(Option<PathElement>, &Value)> = config.iter().map(|item| (name(item), item)).collect();
     let wanted: BTreeSet<&PathElement> = config
@@ -43,7 +48,7 @@ fn merge_lists(live: &[Value], config: &[Value], form: Form<'_>, typed: Typed<'_
     let mut existing: BTreeMap<PathElement, Option<&Value>> = BTreeMap::new();
     for item in live {
         if let Some(element) = name(item) {
-            // Items that cannot be told apart are not merged with.
+            // Items without unique keys are not merged.
             existing
                 .entry(element)
                 .and_modify(|item| *item = None)
@@ -66,7 +71,7 @@ fn merge_lists(live: &[Value], config: &[Value], form: Form<'_>, typed: Typed<'_
         if !element.as_ref().is_some_and(|element| wanted.contains(element)) {
             result.push(item.clone());
         } else if shared.front().copied() == element.as_ref() {
-            // Its turn in the configuration's order: it brings what is new in front of it.
+            // This item is next in the configuration's order. New items in front of it go first.
             shared.pop_front();
             while let Some((other, item)) = pending.pop_front() {
                 result.push(merged(other.as_ref(), item));
@@ -84,11 +89,11 @@ fn merge_lists(live: &[Value], config: &[Value], form: Form<'_>, typed: Typed<'_
     result
 }
 
-/// Removes fields from an object. Objects and lists that are not removed themselves stay, if need be empty.
-pub fn remove(value: &Value, doomed: &FieldSet, typed: Typed<'_>) -> Value {
+/// Removes fields from an object. Objects and lists that are not removed themselves stay, possibly empty.
+pub fn remove(value: &Value, doomed: &FieldSet, typed: TypedPosition<'_>) -> Value {
     let form = typed.form(value);
     match (form, value) {
-        (Form::Map, Value::Object(fields)) => {
+        (FieldOwnership::Map, Value::Object(fields)) => {
             let mut kept = Map::new();
             for (name, member) in fields {
                 let element = PathElement::field(name);
@@ -103,7 +108,7 @@ pub fn remove(value: &Value, doomed: &FieldSet, typed: Typed<'_>) -> Value {
             }
             Value::Object(kept)
         }
-        (Form::Set | Form::Keyed(_), Value::Array(items)) => {
+        (FieldOwnership::Set | FieldOwnership::Keyed(_), Value::Array(items)) => {
             let mut kept = Vec::new();
             for item in items {
                 let Ok(element) = typed.element(form, item) else {
@@ -124,9 +129,9 @@ pub fn remove(value: &Value, doomed: &FieldSet, typed: Typed<'_>) -> Value {
     }
 }
 
-/// Makes every field that the schema names a member when something inside it is: removing the last thing inside
-/// must remove the field too.
-pub fn with_named_fields(set: &FieldSet, typed: Typed<'_>) -> FieldSet {
+/// Makes every field that the schema names a member if something inside it is: removing its last content must remove
+/// the field too.
+pub fn with_named_fields(set: &FieldSet, typed: TypedPosition<'_>) -> FieldSet {
     let mut result = FieldSet::default();
     for member in set.members() {
         result.add_member(member.clone());

@@ -1,20 +1,20 @@
-//! Which fields differ between two objects.
+//! Comparison of two objects by field.
 
-use super::field_set::{FieldSet, Path, PathElement};
-use super::typed::{Form, Typed};
+use super::field_set::{FieldPath, FieldSet, PathElement};
+use super::typed::{FieldOwnership, TypedPosition};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// What became of the fields from one object to another.
+/// The fields that differ between two objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Comparison {
+pub struct FieldComparison {
     pub removed: FieldSet,
     pub modified: FieldSet,
     pub added: FieldSet,
 }
 
-impl Comparison {
-    /// The comparison without certain fields and everything below them.
+impl FieldComparison {
+    /// Returns the comparison without certain fields and everything below them.
     #[must_use]
     pub fn without(self, fields: &FieldSet) -> Self {
         Self {
@@ -24,29 +24,29 @@ impl Comparison {
         }
     }
 
-    /// Fields that have another value now than they had.
+    /// Returns the fields whose value is new or has changed.
     pub fn changed(&self) -> FieldSet {
         self.modified.union(&self.added)
     }
 }
 
 /// Compares an object before and after.
-pub fn compare(before: &Value, after: &Value, typed: Typed<'_>) -> Comparison {
-    let mut walk = Walk {
-        result: Comparison::default(),
+pub fn compare(before: &Value, after: &Value, typed: TypedPosition<'_>) -> FieldComparison {
+    let mut walk = CompareWalk {
+        result: FieldComparison::default(),
         path: Vec::new(),
     };
     walk.visit(Some(before), Some(after), typed);
     walk.result
 }
 
-struct Walk {
-    result: Comparison,
-    path: Path,
+struct CompareWalk {
+    result: FieldComparison,
+    path: FieldPath,
 }
 
-impl Walk {
-    fn visit(&mut self, before: Option<&Value>, after: Option<&Value>, typed: Typed<'_>) {
+impl CompareWalk {
+    fn visit(&mut self, before: Option<&Value>, after: Option<&Value>, typed: TypedPosition<'_>) {
         let forms = (
             before.map(|value| typed.form(value)),
             after.map(|value| typed.form(value)),
@@ -58,7 +58,7 @@ impl Walk {
                 self.visit_as(is, before, after, typed)
             }
             (Some(was), Some(is)) => {
-                // The kind of value changed: what was inside is gone, what is inside is new.
+                // The type of the value changed: what was inside is removed, what is inside is added.
                 self.visit_as(was, before, after, typed);
                 self.visit_as(is, before, after, typed)
             }
@@ -75,14 +75,16 @@ impl Walk {
     /// Returns whether the value was compared as one.
     fn visit_as(
         &mut self,
-        form: Form<'_>,
+        form: FieldOwnership<'_>,
         before: Option<&Value>,
         after: Option<&Value>,
-        typed: Typed<'_>,
+        typed: TypedPosition<'_>,
     ) -> bool {
         match form {
-            Form::Scalar | Form::AtomicList | Form::AtomicMap => self.leaf(before, after),
-            Form::Map => {
+            FieldOwnership::Scalar | FieldOwnership::AtomicList | FieldOwnership::AtomicMap => {
+                self.leaf(before, after)
+            }
+            FieldOwnership::Map => {
                 let (before_fields, after_fields) = (fields(before), fields(after));
                 if before_fields.is_none_or(Map::is_empty) && after_fields.is_none_or(Map::is_empty) {
                     return self.leaf(before, after);
@@ -90,7 +92,7 @@ impl Walk {
                 self.map(before_fields, after_fields, typed);
                 false
             }
-            Form::Set | Form::Keyed(_) => {
+            FieldOwnership::Set | FieldOwnership::Keyed(_) => {
                 let (before_items, after_items) = (items(before), items(after));
                 if before_items.is_empty() && after_items.is_empty() {
                     return self.leaf(before, after);
@@ -115,7 +117,7 @@ impl Walk {
         &mut self,
         before: Option<&Map<String, Value>>,
         after: Option<&Map<String, Value>>,
-        typed: Typed<'_>,
+        typed: TypedPosition<'_>,
     ) {
         let new_names = after.into_iter().flatten().map(|(name, _)| name);
         let old_names = before.into_iter().flatten().map(|(name, _)| name);
@@ -131,7 +133,13 @@ impl Walk {
         }
     }
 
-    fn list(&mut self, before: &[Value], after: &[Value], form: Form<'_>, typed: Typed<'_>) {
+    fn list(
+        &mut self,
+        before: &[Value],
+        after: &[Value],
+        form: FieldOwnership<'_>,
+        typed: TypedPosition<'_>,
+    ) {
         let was = by_element(before, form, typed);
         let is = by_element(after, form, typed);
         let elements: std::collections::BTreeSet<&PathElement> = was.keys().chain(is.keys()).collect();
@@ -171,8 +179,8 @@ fn items(value: Option<&Value>) -> &[Value] {
 
 fn by_element<'v>(
     items: &'v [Value],
-    form: Form<'_>,
-    typed: Typed<'_>,
+    form: FieldOwnership<'_>,
+    typed: TypedPosition<'_>,
 ) -> BTreeMap<PathElement, Vec<&'v Value>> {
     let mut found: BTreeMap<PathElement, Vec<&Value>> = BTreeMap::new();
     for item in items {

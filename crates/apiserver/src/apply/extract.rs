@@ -1,13 +1,13 @@
-//! The set of fields that a configuration speaks about.
+//! The set of fields that a configuration contains.
 
-use super::field_set::{FieldSet, Path, PathElement};
-use super::typed::{Form, Typed};
+use super::field_set::{FieldPath, FieldSet, PathElement};
+use super::typed::{FieldOwnership, TypedPosition};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Every field of a value, as its owner would own it.
-pub fn field_set(value: &Value, typed: Typed<'_>) -> FieldSet {
-    let mut walk = Walk {
+/// Returns every field of a value, as its manager owns it.
+pub fn field_set(value: &Value, typed: TypedPosition<'_>) -> FieldSet {
+    let mut walk = ExtractWalk {
         set: FieldSet::default(),
         path: Vec::new(),
     };
@@ -15,18 +15,22 @@ pub fn field_set(value: &Value, typed: Typed<'_>) -> FieldSet {
     walk.set
 }
 
-struct Walk {
+struct ExtractWalk {
     set: FieldSet,
-    path: Path,
+    path: FieldPath,
 }
 
-impl Walk {
-    fn visit(&mut self, value: &Value, typed: Typed<'_>) {
+impl ExtractWalk {
+    fn visit(&mut self, value: &Value, typed: TypedPosition<'_>) {
         let form = typed.form(value);
         match (form, value) {
-            (Form::Scalar | Form::AtomicList | Form::AtomicMap, _) => self.set.insert(&self.path),
-            (Form::Set | Form::Keyed(_), Value::Array(items)) => self.items(items, typed, form),
-            (Form::Map, Value::Object(fields)) => {
+            (FieldOwnership::Scalar | FieldOwnership::AtomicList | FieldOwnership::AtomicMap, _) => {
+                self.set.insert(&self.path)
+            }
+            (FieldOwnership::Set | FieldOwnership::Keyed(_), Value::Array(items)) => {
+                self.items(items, typed, form)
+            }
+            (FieldOwnership::Map, Value::Object(fields)) => {
                 for (name, member) in fields {
                     self.path.push(PathElement::field(name));
                     self.visit(member, typed.member(name));
@@ -38,11 +42,11 @@ impl Walk {
                     self.path.pop();
                 }
             }
-            (Form::Set | Form::Keyed(_) | Form::Map, _) => {}
+            (FieldOwnership::Set | FieldOwnership::Keyed(_) | FieldOwnership::Map, _) => {}
         }
     }
 
-    fn items(&mut self, items: &[Value], typed: Typed<'_>, form: Form<'_>) {
+    fn items(&mut self, items: &[Value], typed: TypedPosition<'_>, form: FieldOwnership<'_>) {
         let mut seen = BTreeSet::new();
         let mut repeated = BTreeSet::new();
         for element in items.iter().filter_map(|item| typed.element(form, item).ok()) {
@@ -56,7 +60,7 @@ impl Walk {
             };
             let is_repeated = repeated.contains(&element);
             self.path.push(element);
-            // Items that cannot be told apart are owned as one.
+            // Items without unique keys are owned as one.
             if !is_repeated {
                 self.visit(item, typed.item());
             }

@@ -1,13 +1,13 @@
-//! Sets of field paths: who owns what.
+//! Sets of field paths, as managers own them.
 //!
-//! A set is a tree. A path is in the set when its last step is a member of the node it leads to; that an inner
-//! step exists does not make it owned.
+//! A set is a tree. A path is in the set if its last element is a member of the node it leads to. The existence of an
+//! inner node does not make it owned.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// One step of a path. Values are kept as canonical JSON text, which gives them an order and an equality.
+/// One element of a path. Values are held as canonical JSON text, which has an order and an equality.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PathElement {
     /// A member of an object.
@@ -21,7 +21,7 @@ pub enum PathElement {
 }
 
 /// A path from the root of an object.
-pub type Path = Vec<PathElement>;
+pub type FieldPath = Vec<PathElement>;
 
 /// A set of paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl FieldSet {
         self.members.is_empty() && self.children.values().all(Self::is_empty)
     }
 
-    /// Adds a path; the empty path stands for the whole object, which nobody owns.
+    /// Adds a path. The empty path stands for the whole object, which has no owner.
     pub fn insert(&mut self, path: &[PathElement]) {
         match path {
             [] => {}
@@ -68,7 +68,7 @@ impl FieldSet {
         self.members.contains(element)
     }
 
-    /// What the set says about the inside of one element.
+    /// Returns the set below one element.
     pub fn child(&self, element: &PathElement) -> Option<&Self> {
         self.children.get(element).filter(|child| !child.is_empty())
     }
@@ -119,7 +119,7 @@ impl FieldSet {
         result
     }
 
-    /// The paths that are not in the other set; paths below one of its members stay.
+    /// Returns the paths that are not in the other set; paths below one of its members stay.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         let mut result = Self {
@@ -136,7 +136,7 @@ impl FieldSet {
         result
     }
 
-    /// The paths that are neither in the other set nor below one of its members.
+    /// Returns the paths that are neither in the other set nor below one of its members.
     #[must_use]
     pub fn without_subtrees(&self, other: &Self) -> Self {
         let mut result = Self {
@@ -157,14 +157,14 @@ impl FieldSet {
         result
     }
 
-    /// Every path, the shorter ones of a node before those inside its children.
-    pub fn paths(&self) -> Vec<Path> {
+    /// Returns every path, the paths of a node before those inside its children.
+    pub fn paths(&self) -> Vec<FieldPath> {
         let mut paths = Vec::new();
         self.collect(&mut Vec::new(), &mut paths);
         paths
     }
 
-    fn collect(&self, prefix: &mut Path, paths: &mut Vec<Path>) {
+    fn collect(&self, prefix: &mut FieldPath, paths: &mut Vec<FieldPath>) {
         for member in &self.members {
             let mut path = prefix.clone();
             path.push(member.clone());
@@ -178,7 +178,7 @@ impl FieldSet {
     }
 }
 
-/// A path in the notation of conflict messages: `.spec.containers[name="c"].image`.
+/// Returns a path in the notation of conflict messages: `.spec.containers[name="c"].image`.
 pub fn show(path: &[PathElement]) -> String {
     path.iter().map(ToString::to_string).collect()
 }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_tell_members_from_what_is_below_them() {
+    fn operations_distinguish_members_from_what_is_below_them() {
         let a = set(&json!({"f:a": {".": {}, "f:x": {}}, "f:b": {}}));
         let b = set(&json!({"f:a": {"f:x": {}}, "f:c": {}}));
         assert_eq!(

@@ -4,15 +4,15 @@ use super::field_set::{FieldSet, PathElement};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The set itself, as a member of its own node.
+/// The key for the set itself, as a member of its own node.
 const SELF: &str = ".";
 
-/// Writes a set.
+/// Encodes a set.
 pub fn encode(set: &FieldSet) -> Value {
     Value::Object(encode_node(set))
 }
 
-/// Reads a set; the error names the step that makes no sense.
+/// Decodes a set; the error names the invalid element.
 pub fn decode(fields: &Value) -> Result<FieldSet, String> {
     let mut set = FieldSet::default();
     for (step, inside) in fields.as_object().into_iter().flatten() {

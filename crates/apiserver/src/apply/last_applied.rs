@@ -1,24 +1,24 @@
-//! The way from client-side to server-side apply.
+//! Migration from client-side to server-side apply.
 //!
-//! `kubectl apply` without `--server-side` leaves what it applied in an annotation. When the same kubectl later
-//! applies on the server, fields it had set that way are its own and no conflict.
+//! `kubectl apply` without `--server-side` stores the applied configuration in an annotation. When the same kubectl
+//! later applies on the server, the fields in that annotation are its own and not a conflict.
 
-use super::{Conflict, FieldManager, compare, extract};
+use super::{ApplyConflict, FieldManager, compare, extract};
 use crate::go_text;
 use serde_json::Value;
 
-/// The manager name this applies to.
+/// The manager name of kubectl's server-side apply.
 pub(super) const KUBECTL: &str = "kubectl";
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The conflicts that the annotation does not explain; `None` when it explains all.
+/// Returns the conflicts on fields that are not in the annotation; `None` if there are none.
 pub(super) fn unresolved(
     manager: &FieldManager<'_>,
     live: &Value,
-    conflicts: Vec<Conflict>,
-) -> Option<Vec<Conflict>> {
+    conflicts: Vec<ApplyConflict>,
+) -> Option<Vec<ApplyConflict>> {
     let own = own_fields(manager, live);
-    let rest: Vec<Conflict> = match own {
+    let rest: Vec<ApplyConflict> = match own {
         Some(own) => conflicts
             .into_iter()
             .filter(|conflict| !own.has(&conflict.path))
@@ -28,7 +28,7 @@ pub(super) fn unresolved(
     (!rest.is_empty()).then_some(rest)
 }
 
-/// Keeps an existing annotation in step with what is applied now.
+/// Updates an existing annotation to the configuration that is applied now.
 pub(super) fn refresh(object: &mut Value, config: &Value) {
     let annotation = object
         .pointer_mut("/metadata/annotations")

@@ -1,18 +1,18 @@
-//! The record of owners in `metadata.managedFields`.
+//! The entries of `metadata.managedFields`.
 
 use super::field_set::FieldSet;
 use super::fields_v1;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// How a manager came to own its fields.
+/// The operation by which a manager owns its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Operation {
+pub enum ManagerOperation {
     Apply,
     Update,
 }
 
-impl Operation {
+impl ManagerOperation {
     fn name(self) -> &'static str {
         match self {
             Self::Apply => "Apply",
@@ -21,11 +21,11 @@ impl Operation {
     }
 }
 
-/// What makes two records the same one. An applier keeps its identity when it changes versions.
+/// The identity of an entry. An applier has the same identity in all versions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ManagerId {
     pub manager: String,
-    pub operation: Operation,
+    pub operation: ManagerOperation,
     /// Empty for appliers.
     pub api_version: String,
     pub subresource: String,
@@ -33,30 +33,30 @@ pub struct ManagerId {
 
 /// The fields of one manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Managed {
+pub struct ManagedEntry {
     pub set: FieldSet,
     pub api_version: String,
-    /// RFC 3339, as it was found or will be written.
+    /// RFC 3339, as read or as it will be written.
     pub time: Option<String>,
 }
 
 /// All managers of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Managers {
-    entries: BTreeMap<ManagerId, Managed>,
+    entries: BTreeMap<ManagerId, ManagedEntry>,
 }
 
-/// What a manager is called that never said its name.
+/// The manager of entries without a name.
 const UNKNOWN: &str = "unknown";
 
-/// Records of updates beyond this number are merged into one, so that the record cannot grow without end.
+/// Update entries beyond this number are merged into one, so that their number is bounded.
 const MAX_UPDATERS: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 
 /// Longer names are cut, as the parameter that sets them is limited to the same length.
 const MAX_NAME_BYTES: usize = 128;
 
-/// The manager of a request: the one it names, otherwise the program in its user agent.
+/// Returns the manager of a request: the one it names, otherwise the program in its user agent.
 pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
     if !field_manager.is_empty() {
         return field_manager.to_owned();
@@ -73,8 +73,8 @@ pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
 }
 
 impl ManagerId {
-    pub fn new(manager: &str, operation: Operation, api_version: &str, subresource: &str) -> Self {
-        let api_version = if operation == Operation::Apply {
+    pub fn new(manager: &str, operation: ManagerOperation, api_version: &str, subresource: &str) -> Self {
+        let api_version = if operation == ManagerOperation::Apply {
             ""
         } else {
             api_version
@@ -88,14 +88,14 @@ impl ManagerId {
         }
     }
 
-    /// The name in conflict messages.
+    /// Returns the name in conflict messages.
     pub fn shown(&self) -> String {
         let mut text = crate::go_text::quote(&self.manager);
         if !self.subresource.is_empty() {
             text.push_str(" with subresource ");
             text.push_str(&crate::go_text::quote(&self.subresource));
         }
-        if self.operation == Operation::Update {
+        if self.operation == ManagerOperation::Update {
             text.push_str(" using ");
             text.push_str(&self.api_version);
         }
@@ -104,7 +104,7 @@ impl ManagerId {
 }
 
 impl Managers {
-    /// Reads the record of an object; the error says what is wrong with it.
+    /// Decodes the entries of an object; the error describes what is invalid.
     pub fn decode(object: &Value) -> Result<Self, String> {
         let mut managers = Self::default();
         let entries = object
@@ -113,8 +113,8 @@ impl Managers {
         for (index, entry) in entries.into_iter().flatten().enumerate() {
             let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
             let operation = match text("operation") {
-                "Apply" => Operation::Apply,
-                "Update" => Operation::Update,
+                "Apply" => ManagerOperation::Apply,
+                "Update" => ManagerOperation::Update,
                 _ => return Err("operation must be `Apply` or `Update`".to_owned()),
             };
             let api_version = text("apiVersion");
@@ -137,7 +137,7 @@ impl Managers {
                     manager: text("manager").to_owned(),
                     ..ManagerId::new(UNKNOWN, operation, api_version, text("subresource"))
                 },
-                Managed {
+                ManagedEntry {
                     set,
                     api_version: api_version.to_owned(),
                     time,
@@ -147,11 +147,11 @@ impl Managers {
         Ok(managers)
     }
 
-    /// Writes the record into an object, or takes it out when nobody owns anything.
+    /// Writes the entries into an object, or removes the field if there are none.
     pub fn encode_into(&self, object: &mut Value) {
-        let mut entries: Vec<(&ManagerId, &Managed)> = self.entries.iter().collect();
+        let mut entries: Vec<(&ManagerId, &ManagedEntry)> = self.entries.iter().collect();
         entries.sort_by(|(a, x), (b, y)| {
-            let key = |id: &ManagerId, managed: &Managed| {
+            let key = |id: &ManagerId, managed: &ManagedEntry| {
                 (
                     id.operation,
                     managed.time.clone().unwrap_or_default(),
@@ -180,23 +180,23 @@ impl Managers {
         self.entries.is_empty()
     }
 
-    pub fn get(&self, id: &ManagerId) -> Option<&Managed> {
+    pub fn get(&self, id: &ManagerId) -> Option<&ManagedEntry> {
         self.entries.get(id)
     }
 
-    pub fn insert(&mut self, id: ManagerId, managed: Managed) {
+    pub fn insert(&mut self, id: ManagerId, managed: ManagedEntry) {
         self.entries.insert(id, managed);
     }
 
-    pub fn remove(&mut self, id: &ManagerId) -> Option<Managed> {
+    pub fn remove(&mut self, id: &ManagerId) -> Option<ManagedEntry> {
         self.entries.remove(id)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&ManagerId, &Managed)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&ManagerId, &ManagedEntry)> {
         self.entries.iter()
     }
 
-    /// Keeps what a function leaves of each set; managers without fields disappear.
+    /// Transforms each set; managers without fields are removed.
     pub fn update_sets(&mut self, update: impl Fn(&ManagerId, &FieldSet) -> FieldSet) {
         self.entries.retain(|id, managed| {
             managed.set = update(id, &managed.set);
@@ -204,17 +204,17 @@ impl Managers {
         });
     }
 
-    /// Forgets managers whose version is not served any more.
+    /// Removes managers whose version is no longer served.
     pub fn retain_versions(&mut self, is_served: impl Fn(&str) -> bool) {
         self.entries.retain(|_, managed| is_served(&managed.api_version));
     }
 
-    /// Merges the oldest records of updates once there are too many.
+    /// Merges the oldest update entries if there are too many.
     pub fn cap_updaters(&mut self) {
         let mut updaters: Vec<(String, ManagerId)> = self
             .entries
             .iter()
-            .filter(|(id, _)| id.operation == Operation::Update)
+            .filter(|(id, _)| id.operation == ManagerOperation::Update)
             .map(|(id, managed)| (managed.time.clone().unwrap_or_default(), id.clone()))
             .collect();
         updaters.sort();
@@ -228,7 +228,7 @@ impl Managers {
                 first_of_version.insert(id.api_version.clone(), id);
                 continue;
             };
-            let bucket = ManagerId::new(ANCIENT, Operation::Update, &id.api_version, "");
+            let bucket = ManagerId::new(ANCIENT, ManagerOperation::Update, &id.api_version, "");
             if !self.entries.contains_key(&bucket)
                 && let Some(managed) = self.entries.remove(&first)
             {
@@ -245,7 +245,7 @@ impl Managers {
     }
 }
 
-fn encode(id: &ManagerId, managed: &Managed) -> Value {
+fn encode(id: &ManagerId, managed: &ManagedEntry) -> Value {
     let mut entry = Map::new();
     entry.insert("manager".to_owned(), Value::from(id.manager.as_str()));
     entry.insert("operation".to_owned(), Value::from(id.operation.name()));
@@ -285,7 +285,7 @@ mod tests {
             assert_eq!(manager_name(parameter, agent), expected, "{parameter} {agent}");
         }
         assert_eq!(manager_name("", &"x".repeat(200)).len(), 128);
-        let unnamed = ManagerId::new("", Operation::Update, "v1", "");
+        let unnamed = ManagerId::new("", ManagerOperation::Update, "v1", "");
         assert_eq!(unnamed.shown(), "\"unknown\" using v1");
     }
 }

@@ -1,7 +1,7 @@
-//! Server-side apply, and the record of who owns which field.
+//! Server-side apply and field ownership.
 //!
-//! [`FieldManager`] answers two questions about a write: what the object becomes (apply), and who owns which of
-//! its fields afterwards (every write). It does not validate, default or store.
+//! [`FieldManager`] computes the object that results from an apply, and the owners of its fields after every write. It
+//! does not validate, default or store.
 
 mod check;
 mod combine;
@@ -14,19 +14,19 @@ mod managers;
 mod reset;
 mod typed;
 
-pub use compare::Comparison;
-pub use field_set::{FieldSet, Path, PathElement, show};
-pub use managers::{Managed, ManagerId, Managers, Operation, manager_name};
+pub use compare::FieldComparison;
+pub use field_set::{FieldPath, FieldSet, PathElement, show};
+pub use managers::{ManagedEntry, ManagerId, ManagerOperation, Managers, manager_name};
 pub use reset::{custom_reset_fields, reset_fields};
 
 use crate::schema::Schema;
 use serde_json::{Map, Value};
-use typed::Typed;
+use typed::TypedPosition;
 
-/// The record of existing fields when the first apply finds an object nobody kept a record for.
+/// The manager of existing fields when the first apply finds an object without managed fields.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Fields that nobody owns because the server sets them.
+/// Fields without an owner, because the server sets them.
 const UNOWNED: &[&[&str]] = &[
     &["apiVersion"],
     &["kind"],
@@ -42,56 +42,55 @@ const UNOWNED: &[&[&str]] = &[
     &["metadata", "resourceVersion"],
 ];
 
-/// Ownership of the objects of one kind, version and subresource.
+/// Field ownership for the objects of one kind, version and subresource.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldManager<'a> {
     pub schema: &'a Schema,
-    /// The version that requests at this endpoint speak.
+    /// The version of requests at this endpoint.
     pub api_version: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
     /// Fields that a write at this endpoint cannot change; see [`reset_fields`].
     pub reset: &'a [&'a [&'a str]],
-    /// Every version of the kind that is served: records of others are forgotten.
+    /// Every served version of the kind; entries of other versions are dropped.
     pub served: &'a [String],
 }
 
-/// One field that another manager owns and has another value for.
+/// A field that another manager owns with another value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conflict {
+pub struct ApplyConflict {
     pub manager: ManagerId,
-    pub path: Path,
+    pub path: FieldPath,
 }
 
-/// Why an apply did not happen.
+/// The reason why an apply failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ApplyError {
+pub enum FieldManagerError {
     /// 409 Conflict; one cause of reason `FieldManagerConflict` for each conflict.
     #[error("{}", conflict_message(.0))]
-    Conflicts(Vec<Conflict>),
+    Conflicts(Vec<ApplyConflict>),
     /// 400 BadRequest.
     #[error("{0}")]
     Malformed(String),
-    /// 500: the configuration cannot be merged at all, as Kubernetes has it.
+    /// 500: the configuration cannot be merged, as in Kubernetes.
     #[error("{0}")]
     Unmergeable(String),
 }
 
-impl Conflict {
-    /// The message of the status cause.
+impl ApplyConflict {
+    /// Returns the message of the status cause.
     pub fn message(&self) -> String {
         format!("conflict with {}", self.manager.shown())
     }
 
-    /// The field of the status cause.
+    /// Returns the field of the status cause.
     pub fn field(&self) -> String {
         show(&self.path)
     }
 }
 
 impl FieldManager<'_> {
-    /// Brings the record up to date after a create, update or patch; `live` is what the object was. Its own record is
-    /// put aside meanwhile, and is back in the end.
+    /// Updates the managed fields after a create, update or patch; `live` is the object before.
     ///
     /// `now` is the time of the write in RFC 3339.
     pub fn update(&self, live: Option<&mut Value>, new: &mut Value, manager: &str, now: &str) {
@@ -100,14 +99,19 @@ impl FieldManager<'_> {
         let existed = live
             .as_ref()
             .is_some_and(|live| live.pointer("/metadata/uid").is_some());
-        // An object without a record keeps none until someone applies to it.
+        // An object without managed fields gets them with the first apply.
         if managers.is_empty() && existed {
             return;
         }
         let mut nothing = Value::Object(Map::new());
         let live = live.unwrap_or(&mut nothing);
         let record = take_record(live);
-        let id = ManagerId::new(manager, Operation::Update, self.api_version, self.subresource);
+        let id = ManagerId::new(
+            manager,
+            ManagerOperation::Update,
+            self.api_version,
+            self.subresource,
+        );
         self.record_update(live, new, &mut managers, &id, now);
         managers.encode_into(new);
         if let (Some(record), Some(metadata)) = (record, managers::metadata_mut(live)) {
@@ -115,9 +119,9 @@ impl FieldManager<'_> {
         }
     }
 
-    /// Merges a configuration into an object and decides who owns what afterwards.
+    /// Merges a configuration into an object and updates the owners of its fields.
     ///
-    /// Returns the object with its new record. It equals the live object when the apply changes nothing.
+    /// Returns the object with its managed fields. It equals the live object if the apply changes nothing.
     pub fn apply(
         &self,
         live: Option<&Value>,
@@ -125,14 +129,14 @@ impl FieldManager<'_> {
         manager: &str,
         force: bool,
         now: &str,
-    ) -> Result<Value, ApplyError> {
+    ) -> Result<Value, FieldManagerError> {
         let outcome = self.apply_once(live, config, manager, force, now);
         let live = live.unwrap_or(&Value::Null);
         let mut applied = match outcome {
-            Err(ApplyError::Conflicts(conflicts)) if manager == last_applied::KUBECTL => {
+            Err(FieldManagerError::Conflicts(conflicts)) if manager == last_applied::KUBECTL => {
                 match last_applied::unresolved(self, live, conflicts) {
                     None => self.apply_once(Some(live), config, manager, true, now)?,
-                    Some(rest) => return Err(ApplyError::Conflicts(rest)),
+                    Some(rest) => return Err(FieldManagerError::Conflicts(rest)),
                 }
             }
             outcome => outcome?,
@@ -150,19 +154,19 @@ impl FieldManager<'_> {
         manager: &str,
         force: bool,
         now: &str,
-    ) -> Result<Value, ApplyError> {
+    ) -> Result<Value, FieldManagerError> {
         if config
             .pointer("/metadata/managedFields")
             .is_some_and(|record| !record.is_null())
         {
-            return Err(ApplyError::Malformed(
+            return Err(FieldManagerError::Malformed(
                 "metadata.managedFields must be nil".to_owned(),
             ));
         }
         let typed = self.typed();
         if let Some(problem) = check::misfit(config, typed) {
             let shown = describe(config);
-            return Err(ApplyError::Unmergeable(format!(
+            return Err(FieldManagerError::Unmergeable(format!(
                 "failed to create typed patch object ({shown}): {problem}"
             )));
         }
@@ -173,7 +177,7 @@ impl FieldManager<'_> {
         if managers.is_empty() {
             let id = ManagerId::new(
                 BEFORE_FIRST_APPLY,
-                Operation::Update,
+                ManagerOperation::Update,
                 self.api_version,
                 self.subresource,
             );
@@ -181,14 +185,19 @@ impl FieldManager<'_> {
         }
         managers.retain_versions(|version| self.is_served(version));
 
-        let id = ManagerId::new(manager, Operation::Apply, self.api_version, self.subresource);
+        let id = ManagerId::new(
+            manager,
+            ManagerOperation::Apply,
+            self.api_version,
+            self.subresource,
+        );
         let last = managers.get(&id).cloned();
         let owned = extract::field_set(config, typed).without_subtrees(&self.reset_set());
         let merged = combine::merge(&live, config, typed);
         let time = last.as_ref().and_then(|managed| managed.time.clone());
         managers.insert(
             id.clone(),
-            Managed {
+            ManagedEntry {
                 set: owned,
                 api_version: self.api_version.to_owned(),
                 time,
@@ -221,7 +230,7 @@ impl FieldManager<'_> {
             let earlier = managers.remove(id).map(|managed| managed.set).unwrap_or_default();
             managers.insert(
                 id.clone(),
-                Managed {
+                ManagedEntry {
                     set: set.union(&earlier),
                     api_version: self.api_version.to_owned(),
                     time: Some(now.to_owned()),
@@ -231,8 +240,8 @@ impl FieldManager<'_> {
         managers.cap_updaters();
     }
 
-    /// Removes what the manager applied last time, does not apply any more, and nobody else owns.
-    fn prune(&self, merged: Value, managers: &Managers, last: Option<&Managed>) -> Value {
+    /// Removes fields that the manager applied before, does not apply any more, and that have no other owner.
+    fn prune(&self, merged: Value, managers: &Managers, last: Option<&ManagedEntry>) -> Value {
         let Some(last) = last.filter(|managed| !managed.set.is_empty()) else {
             return merged;
         };
@@ -250,11 +259,12 @@ impl FieldManager<'_> {
         combine::remove(&merged, &everything.difference(&kept).intersection(&last), typed)
     }
 
-    fn compare(&self, live: &Value, new: &Value) -> Comparison {
+    fn compare(&self, live: &Value, new: &Value) -> FieldComparison {
         compare::compare(live, new, self.typed()).without(&self.reset_set())
     }
 
-    /// The record a request brings along, unless it has none, may not bring one, or asks to forget it.
+    /// Returns the managed fields that a request contains, unless they are absent, not allowed, or reset by the
+    /// request.
     fn record_for_update(&self, live: Option<&Value>, new: &Value) -> Managers {
         let of_live = || {
             live.map_or_else(Managers::default, |live| {
@@ -279,8 +289,8 @@ impl FieldManager<'_> {
         }
     }
 
-    fn typed(&self) -> Typed<'_> {
-        Typed::resource(self.schema)
+    fn typed(&self) -> TypedPosition<'_> {
+        TypedPosition::resource(self.schema)
     }
 
     fn reset_set(&self) -> FieldSet {
@@ -292,8 +302,8 @@ impl FieldManager<'_> {
     }
 }
 
-/// The message of a 409 answer.
-pub fn conflict_message(conflicts: &[Conflict]) -> String {
+/// Returns the message of a 409 response.
+pub fn conflict_message(conflicts: &[ApplyConflict]) -> String {
     if let [only] = conflicts {
         return format!(
             "Apply failed with 1 conflict: {}: {}",
@@ -317,28 +327,28 @@ pub fn conflict_message(conflicts: &[Conflict]) -> String {
     )
 }
 
-/// Takes fields from their owners that now have another value or are gone.
+/// Removes fields from other owners if their value changed or they are gone.
 fn settle(
     managers: &mut Managers,
-    comparison: &Comparison,
+    comparison: &FieldComparison,
     writer: &ManagerId,
     force: bool,
-) -> Result<(), ApplyError> {
+) -> Result<(), FieldManagerError> {
     let changed = comparison.changed();
     if !force {
-        let conflicts: Vec<Conflict> = managers
+        let conflicts: Vec<ApplyConflict> = managers
             .iter()
             .filter(|(id, _)| *id != writer)
             .flat_map(|(id, managed)| {
                 let paths = managed.set.intersection(&changed).paths();
-                paths.into_iter().map(|path| Conflict {
+                paths.into_iter().map(|path| ApplyConflict {
                     manager: id.clone(),
                     path,
                 })
             })
             .collect();
         if !conflicts.is_empty() {
-            return Err(ApplyError::Conflicts(conflicts));
+            return Err(FieldManagerError::Conflicts(conflicts));
         }
     }
     managers.update_sets(|id, set| {
@@ -379,7 +389,7 @@ fn take_record(object: &mut Value) -> Option<Value> {
     metadata.remove("managedFields")
 }
 
-/// An object of the same type with nothing in it.
+/// Returns an empty object of the same type.
 fn type_of(object: &Value) -> Value {
     let fields = object.as_object().into_iter().flatten();
     Value::Object(

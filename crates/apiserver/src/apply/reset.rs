@@ -1,4 +1,4 @@
-//! Fields that a write at an endpoint cannot change, so nobody comes to own them there.
+//! Fields that a write at an endpoint cannot change, so that it does not own them.
 
 use crate::kinds::BuiltIn;
 
@@ -6,7 +6,7 @@ const STATUS: &[&[&str]] = &[&["status"]];
 const SPEC: &[&[&str]] = &[&["spec"]];
 const SPEC_AND_METADATA: &[&[&str]] = &[&["spec"], &["metadata"]];
 
-/// The reset fields of a built-in kind at an endpoint.
+/// Returns the reset fields of a built-in kind at an endpoint.
 pub fn reset_fields(kind: &BuiltIn, subresource: &str) -> &'static [&'static [&'static str]] {
     match (kind.kind, subresource) {
         ("Pod", "status") => &[
@@ -23,7 +23,7 @@ pub fn reset_fields(kind: &BuiltIn, subresource: &str) -> &'static [&'static [&'
     }
 }
 
-/// The reset fields of a custom resource at an endpoint.
+/// Returns the reset fields of a custom resource at an endpoint.
 pub fn custom_reset_fields(has_status: bool, subresource: &str) -> &'static [&'static [&'static str]] {
     match (has_status, subresource) {
         (true, "status") => SPEC_AND_METADATA,

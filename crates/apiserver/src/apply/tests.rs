@@ -46,7 +46,7 @@ fn an_apply_that_changes_nothing_returns_the_live_object() {
 }
 
 #[test]
-fn applying_an_empty_object_keeps_it_and_gives_up_what_was_inside() {
+fn applying_an_empty_object_keeps_it_and_releases_its_fields() {
     let schema = schema("ConfigMap");
     let fields = manager(&schema, "v1");
     let first = fields

@@ -1,27 +1,27 @@
-//! How the parts of a value are owned: together, by name, by key or by value.
+//! How the parts of a value are owned: as one, by name, by key or by value.
 //!
-//! Where a schema says nothing, the value itself decides: objects are owned member by member, lists as a whole.
+//! Without a schema, the value itself decides: objects are owned member by member, lists as a whole.
 
 use super::field_set::PathElement;
 use crate::kinds;
-use crate::schema::{Additional, JsonType, ListType, MapType, Node, Schema};
+use crate::schema::{AdditionalMembers, JsonType, ListType, MapType, Schema, SchemaNode};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// A place in a schema; cheap to copy.
+/// A position in a schema; cheap to copy.
 #[derive(Clone, Copy, Debug)]
-pub struct Typed<'s> {
+pub struct TypedPosition<'s> {
     schema: &'s Schema,
-    /// Nothing is known about the place.
-    node: Option<&'s Node>,
-    /// The place holds a resource, whose metadata is always the same.
+    /// No schema.
+    node: Option<&'s SchemaNode>,
+    /// A resource, whose metadata has a fixed schema.
     resource: bool,
 }
 
-/// How a value at a place is owned.
+/// How a value at a position is owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form<'s> {
+pub enum FieldOwnership<'s> {
     Scalar,
     AtomicList,
     Set,
@@ -33,7 +33,7 @@ pub enum Form<'s> {
 static METADATA: LazyLock<Option<Schema>> =
     LazyLock::new(|| kinds::schema_of("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
 
-impl<'s> Typed<'s> {
+impl<'s> TypedPosition<'s> {
     /// The root of a resource.
     pub fn resource(schema: &'s Schema) -> Self {
         Self {
@@ -43,29 +43,29 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// How a value here is owned. A value that does not fit the schema is owned as the schema says.
-    pub fn form(self, value: &Value) -> Form<'s> {
+    /// Returns how a value here is owned. A value that does not fit the schema is owned as the schema defines.
+    pub fn form(self, value: &Value) -> FieldOwnership<'s> {
         let Some(node) = self.node else {
             return deduced(value);
         };
         match node.json_type {
-            JsonType::Object if node.map_type == MapType::Atomic => Form::AtomicMap,
-            JsonType::Object => Form::Map,
+            JsonType::Object if node.map_type == MapType::Atomic => FieldOwnership::AtomicMap,
+            JsonType::Object => FieldOwnership::Map,
             JsonType::Array => match &node.list_type {
-                ListType::Atomic => Form::AtomicList,
-                ListType::Set => Form::Set,
-                ListType::Map(keys) => Form::Keyed(keys),
+                ListType::Atomic => FieldOwnership::AtomicList,
+                ListType::Set => FieldOwnership::Set,
+                ListType::Map(keys) => FieldOwnership::Keyed(keys),
             },
             JsonType::Any => deduced(value),
             JsonType::String
             | JsonType::Integer
             | JsonType::Number
             | JsonType::Boolean
-            | JsonType::IntOrString => Form::Scalar,
+            | JsonType::IntOrString => FieldOwnership::Scalar,
         }
     }
 
-    /// The place of a member.
+    /// Returns the position of a member.
     pub fn member(self, name: &str) -> Self {
         if self.is_resource()
             && name == "metadata"
@@ -81,8 +81,8 @@ impl<'s> Typed<'s> {
             .node
             .and_then(|node| match (node.property(name), node.additional) {
                 (Some(property), _) => Some(self.schema.node(property.node)),
-                (None, Additional::Schema(id)) => Some(self.schema.node(id)),
-                (None, Additional::Schemaless | Additional::Unknown) => None,
+                (None, AdditionalMembers::Schema(id)) => Some(self.schema.node(id)),
+                (None, AdditionalMembers::Schemaless | AdditionalMembers::Unknown) => None,
             });
         Self {
             node,
@@ -91,23 +91,23 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// Whether the schema names this member, rather than allowing any.
+    /// Returns whether the schema names this member, rather than allowing any.
     pub fn declares(self, name: &str) -> bool {
         let named = self.node.is_some_and(|node| node.property(name).is_some());
         named || (self.is_resource() && matches!(name, "apiVersion" | "kind" | "metadata"))
     }
 
-    /// Whether the schema leaves room for this member at all.
+    /// Returns whether the schema allows this member.
     pub fn allows(self, name: &str) -> bool {
         self.declares(name)
             || self.node.is_none_or(|node| {
                 node.preserve_unknown
-                    || node.additional != Additional::Unknown
+                    || node.additional != AdditionalMembers::Unknown
                     || node.json_type != JsonType::Object
             })
     }
 
-    /// The place of a list's items.
+    /// Returns the position of a list's items.
     pub fn item(self) -> Self {
         let node = self.node.and_then(|node| self.schema.items(node));
         Self {
@@ -121,9 +121,9 @@ impl<'s> Typed<'s> {
         self.node.map_or(JsonType::Any, |node| node.json_type)
     }
 
-    /// How an item of a set or keyed list is named; the error says why it has no name.
-    pub fn element(self, form: Form<'s>, item: &Value) -> Result<PathElement, String> {
-        let Form::Keyed(keys) = form else {
+    /// Returns the path element of an item of a set or keyed list; the error describes why it has none.
+    pub fn element(self, form: FieldOwnership<'s>, item: &Value) -> Result<PathElement, String> {
+        let FieldOwnership::Keyed(keys) = form else {
             return match item {
                 Value::Object(_) => {
                     Err("associative list without keys has an element that's a map type".to_owned())
@@ -162,7 +162,7 @@ impl<'s> Typed<'s> {
         Ok(PathElement::Key(named))
     }
 
-    /// The place that a path element leads to.
+    /// Returns the position that a path element leads to.
     pub fn descend(self, element: &PathElement) -> Self {
         match element {
             PathElement::Field(name) => self.member(name),
@@ -175,10 +175,10 @@ impl<'s> Typed<'s> {
     }
 }
 
-fn deduced(value: &Value) -> Form<'static> {
+fn deduced(value: &Value) -> FieldOwnership<'static> {
     match value {
-        Value::Object(_) => Form::Map,
-        Value::Array(_) => Form::AtomicList,
-        _ => Form::Scalar,
+        Value::Object(_) => FieldOwnership::Map,
+        Value::Array(_) => FieldOwnership::AtomicList,
+        _ => FieldOwnership::Scalar,
     }
 }

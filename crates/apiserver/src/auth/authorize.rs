@@ -1,16 +1,19 @@
-//! One decision per request.
+//! Authorization: one decision per request.
+
+use std::fmt::Debug;
+use std::sync::Arc;
 
 use super::{COMPONENTS, Identity, MASTERS, node, rbac};
-use crate::error::{ApiError, Subject};
-use crate::store::Store;
+use crate::error::{ApiError, ErrorSubject};
+use crate::store::ObjectStore;
 
-/// What a request wants to do, in the terms of authorisation.
+/// The attributes of a request that authorization depends on.
 #[derive(Clone, Debug, Default)]
-pub struct Attributes {
+pub struct RequestAttributes {
     pub verb: String,
     pub group: String,
     pub version: String,
-    /// Empty for a path that is no resource.
+    /// Empty for a non-resource path.
     pub resource: String,
     pub subresource: String,
     pub namespace: String,
@@ -19,19 +22,19 @@ pub struct Attributes {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum AuthorizationDecision {
     Allowed { because: String },
     Denied { because: String },
 }
 
-impl Decision {
-    pub(super) fn allow(because: impl Into<String>) -> Self {
+impl AuthorizationDecision {
+    pub fn allow(because: impl Into<String>) -> Self {
         Self::Allowed {
             because: because.into(),
         }
     }
 
-    pub(super) fn deny(because: impl Into<String>) -> Self {
+    pub fn deny(because: impl Into<String>) -> Self {
         Self::Denied {
             because: because.into(),
         }
@@ -42,43 +45,67 @@ impl Decision {
     }
 }
 
-/// Paths that every authenticated client needs to find its way.
+/// Authorization rules of the embedding program.
+///
+/// They are consulted for callers that the built-in rules do not allow: after the node authorizer for nodes, before
+/// RBAC for other users.
+pub trait Authorizer: Send + Sync + Debug {
+    /// Returns a final decision, or `None` to leave the request to the next authorizer.
+    fn authorize(&self, identity: &Identity, wanted: &RequestAttributes) -> Option<AuthorizationDecision>;
+}
+
+/// Paths that every authenticated client may read for discovery.
 const DISCOVERY: &[&str] = &[
     "/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz",
 ];
 
-/// Whether the caller may do this.
-pub fn authorize(identity: &Identity, wanted: &Attributes, store: &Store) -> Decision {
+/// Returns whether the caller may send this request.
+pub fn authorize(
+    identity: &Identity,
+    wanted: &RequestAttributes,
+    store: &ObjectStore,
+    extra: &[Arc<dyn Authorizer>],
+) -> AuthorizationDecision {
     if identity.is_in(MASTERS) {
-        return Decision::allow("");
+        return AuthorizationDecision::allow("");
     }
     if wanted.resource.is_empty() {
         return authorize_path(identity, wanted, store);
     }
     if is_self_review(wanted) {
-        return Decision::allow("everyone may ask about themselves");
+        return AuthorizationDecision::allow("everyone may ask about themselves");
     }
     if identity.is_in(COMPONENTS) {
-        return Decision::allow("a component of the system");
+        return AuthorizationDecision::allow("a component of the system");
     }
-    match identity.node_name() {
-        Some(node) => node::authorize(node, wanted),
-        None => rbac::authorize(identity, wanted, store),
+    let by_node_rules = identity.node_name().map(|node| node::authorize(node, wanted));
+    if let Some(allowed) = by_node_rules.as_ref().filter(|decision| decision.is_allowed()) {
+        return allowed.clone();
     }
+    let by_extra_rules = extra
+        .iter()
+        .find_map(|authorizer| authorizer.authorize(identity, wanted));
+    by_extra_rules
+        .or(by_node_rules)
+        .unwrap_or_else(|| rbac::authorize(identity, wanted, store))
 }
 
-fn authorize_path(identity: &Identity, wanted: &Attributes, store: &Store) -> Decision {
+fn authorize_path(
+    identity: &Identity,
+    wanted: &RequestAttributes,
+    store: &ObjectStore,
+) -> AuthorizationDecision {
     let below = |root: &&str| wanted.path == **root || wanted.path.starts_with(&format!("{root}/"));
     if wanted.verb == "get" && (DISCOVERY.iter().any(below) || wanted.path == "/") {
-        return Decision::allow("discovery is open to everyone who is known");
+        return AuthorizationDecision::allow("discovery is open to every authenticated user");
     }
     if identity.is_in(COMPONENTS) {
-        return Decision::allow("a component of the system");
+        return AuthorizationDecision::allow("a component of the system");
     }
     rbac::authorize(identity, wanted, store)
 }
 
-fn is_self_review(wanted: &Attributes) -> bool {
+fn is_self_review(wanted: &RequestAttributes) -> bool {
     let review = matches!(
         (wanted.group.as_str(), wanted.resource.as_str()),
         (
@@ -89,8 +116,8 @@ fn is_self_review(wanted: &Attributes) -> bool {
     review && wanted.verb == "create"
 }
 
-/// The answer to a request that is not allowed.
-pub(crate) fn forbidden(identity: &Identity, wanted: &Attributes, because: &str) -> ApiError {
+/// Returns the error for a request that is not allowed.
+pub(crate) fn forbidden(identity: &Identity, wanted: &RequestAttributes, because: &str) -> ApiError {
     let mut why = if wanted.resource.is_empty() {
         format!(
             "User {:?} cannot {} path {:?}",
@@ -113,7 +140,7 @@ pub(crate) fn forbidden(identity: &Identity, wanted: &Attributes, because: &str)
     if !because.is_empty() {
         why = format!("{why}: {because}");
     }
-    let subject = Subject {
+    let subject = ErrorSubject {
         group: &wanted.group,
         resource: &wanted.resource,
         name: &wanted.name,

@@ -1,28 +1,26 @@
-//! Who asks, and what they may do.
+//! Authentication and authorization.
 //!
-//! Authentication is by client certificate or bearer token; authorisation knows administrators, the system's own
-//! components, nodes (each limited to its own objects) and, for everybody else, stored RBAC rules.
+//! Authentication is by client certificate or bearer token. Authorization has classes: administrators, the system's own
+//! components, nodes (each limited to its own objects), and users with stored RBAC rules. The embedding program adds
+//! rules with an [`Authorizer`].
 
 mod authorize;
-mod joining;
 mod node;
 mod pki;
 mod rbac;
 mod tokens;
 
 pub(crate) use authorize::forbidden;
-pub use authorize::{Attributes, Decision, authorize};
-pub(crate) use joining::hexadecimal;
-pub use joining::{Grant, Issued, JoinTokens, Refusal};
+pub use authorize::{AuthorizationDecision, Authorizer, RequestAttributes, authorize};
 pub use node::NodeRestriction;
 pub(crate) use pki::identity_of;
 pub use pki::{Credentials, Pki, PkiError};
 pub use rbac::rules_for;
-pub use tokens::{Lasts, Tokens, TokensError};
+pub use tokens::{TokenLifetime, TokenStore, TokenStoreError};
 
-/// Members may do anything.
+/// The group of administrators; its members may do anything.
 pub const MASTERS: &str = "system:masters";
-/// Our own components: everything but reading other people's credentials.
+/// The group of the components of the embedding program; its members may do anything.
 pub const COMPONENTS: &str = "system:mco";
 pub const NODES: &str = "system:nodes";
 pub const NODE_USER_PREFIX: &str = "system:node:";
@@ -36,7 +34,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A user in some groups; everybody authenticated is also in the group that says so.
+    /// Returns a user in these groups and in `system:authenticated`.
     pub fn new(user: impl Into<String>, groups: &[&str]) -> Self {
         let mut groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
         if !groups.iter().any(|group| group == AUTHENTICATED) {
@@ -52,7 +50,7 @@ impl Identity {
         Self::new("kubernetes-admin", &[MASTERS])
     }
 
-    /// One of our own components.
+    /// Returns the identity of a component of the embedding program.
     pub fn component(name: &str) -> Self {
         Self::new(format!("system:mco:{name}"), &[COMPONENTS])
     }
@@ -65,7 +63,7 @@ impl Identity {
         self.groups.iter().any(|member| member == group)
     }
 
-    /// The name of the node, when a node asks.
+    /// Returns the name of the node, if the caller is one.
     pub fn node_name(&self) -> Option<&str> {
         self.user
             .strip_prefix(NODE_USER_PREFIX)

@@ -1,21 +1,20 @@
-//! The server's own certificate authority and what it signs.
+//! The certificate authority (CA) of the API server and what it signs.
 //!
-//! The authority lives in the data directory; server and administrator certificates are made at every start and again
-//! before they expire. When the authority itself nears its end a new one signs, and the old one stays trusted until
-//! it has expired, so no client is ever locked out.
+//! The CA is stored in the data directory; server and administrator certificates are created at every start and again
+//! before they expire. When the CA itself nears its end a new one signs, and the old one stays trusted until it has
+//! expired, so that no client is locked out.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use jiff::{Span, Timestamp, tz::TimeZone};
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
+use jiff::{Timestamp, ToSpan as _, tz::TimeZone};
+use mco_http::pki::{
+    self, CertificateAuthority, CertificateRequest, CertificateUsage, certificates, first_certificate,
+    key_matches, summary, trust_bundle,
 };
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use mco_http::tls::{ALPN_HTTP1_AND_HTTP2, CertificatePairError, CertificateStore};
+use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest as _, Sha256};
@@ -24,10 +23,13 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::Identity;
 use crate::files;
 
-const AUTHORITY_DAYS: i32 = 3650;
-/// A new authority takes over this long before the old one ends: longer than anything the old one signed lives.
-const AUTHORITY_OVERLAP_DAYS: i32 = 730;
-const LEAF_DAYS: i32 = 365;
+pub use mco_http::pki::CertificatePair as Credentials;
+
+const CA_DAYS: i64 = 3650;
+/// A new CA takes over this long before the old one ends: longer than anything the old one signed lives.
+const CA_OVERLAP_DAYS: i64 = 730;
+const LEAF_DAYS: i64 = 365;
+const CERTIFICATE_END: &str = "-----END CERTIFICATE-----";
 
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
@@ -38,48 +40,28 @@ pub enum PkiError {
         #[source]
         source: io::Error,
     },
-    #[error("making a certificate: {0}")]
-    Make(#[from] rcgen::Error),
+    #[error(transparent)]
+    Certificate(#[from] pki::CertificateError),
     #[error("{0:?} is in several groups; a certificate can name one, use a token")]
     SeveralGroups(String),
-    #[error("reading a certificate: {0}")]
-    Read(String),
+    #[error("the server certificate cannot be used: {0}")]
+    Pair(#[from] CertificatePairError),
     #[error("setting up TLS: {0}")]
     Tls(#[from] rustls::Error),
-    #[error("trusting our own authority: {0}")]
+    #[error("trusting our own CA: {0}")]
     Trust(#[from] rustls::client::VerifierBuilderError),
-    #[error("the clock cannot be right: {0}")]
-    Clock(#[from] jiff::Error),
 }
 
-/// A key and a certificate chain, as PEM.
-#[derive(Clone)]
-pub struct Credentials {
-    pub certificate: String,
-    pub key: String,
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Credentials").finish_non_exhaustive()
-    }
-}
-
-/// The authority.
+/// The CA.
+#[derive(Debug)]
 pub struct Pki {
-    issuer: Issuer<'static, KeyPair>,
-    /// Every authority whose signatures are still honoured, newest first.
+    ca: CertificateAuthority,
+    /// Every CA that is still trusted, newest first.
     bundle: String,
 }
 
-impl std::fmt::Debug for Pki {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Pki").finish_non_exhaustive()
-    }
-}
-
 impl Pki {
-    /// Opens the authority in a directory, making or replacing it when needed.
+    /// Opens the CA in a directory, creating or replacing it when needed.
     pub fn open(directory: &Path, now: Timestamp) -> Result<Self, PkiError> {
         std::fs::create_dir_all(directory).map_err(failed("creating", directory))?;
         let (key_path, bundle_path) = (directory.join("ca.key"), directory.join("ca.crt"));
@@ -87,120 +69,111 @@ impl Pki {
             std::fs::read_to_string(&key_path),
             std::fs::read_to_string(&bundle_path),
         ) {
-            (Ok(key), Ok(bundle)) => Some((key, bundle)),
+            (Ok(key), Ok(certificate)) => Some(Credentials { certificate, key }),
             (Err(error), _) | (_, Err(error)) if error.kind() == io::ErrorKind::NotFound => None,
             (Err(source), _) => return Err(failed("reading", &key_path)(source)),
             (_, Err(source)) => return Err(failed("reading", &bundle_path)(source)),
         };
-        let (key, bundle) = match existing {
-            Some((key, bundle))
-                if belongs_to(&key, &bundle)? && !ends_within(&bundle, now, AUTHORITY_OVERLAP_DAYS)? =>
-            {
-                (key, bundle)
-            }
+        let pair = match existing {
+            Some(pair) if key_matches(&pair)? && !ends_soon(&pair.certificate, now)? => pair,
             older => {
-                let older = older.map(|(_, bundle)| bundle);
-                let (key, certificate) = make_authority(now)?;
-                let bundle = certificate + &still_valid(older.as_deref().unwrap_or_default(), now)?;
-                // The bundle goes first: a key without its certificate would sign what nobody trusts. A crash between
-                // the two leaves a bundle without its key, which the next start replaces.
+                let older = older.map(|pair| pair.certificate).unwrap_or_default();
+                let new = create(now)?;
+                let bundle = trust_bundle(&new.certificate, &older, now)?;
+                // The bundle comes first: a key without its certificate would sign what no client trusts. A crash
+                // between the two leaves a bundle without its key, which the next start replaces.
                 files::write_private(&bundle_path, bundle.as_bytes())
                     .map_err(failed("writing", &bundle_path))?;
-                files::write_private(&key_path, key.as_bytes()).map_err(failed("writing", &key_path))?;
-                (key, bundle)
+                files::write_private(&key_path, new.key.as_bytes()).map_err(failed("writing", &key_path))?;
+                Credentials {
+                    certificate: bundle,
+                    key: new.key,
+                }
             }
         };
-        let newest = first_certificate(&bundle)?;
-        let issuer = Issuer::from_ca_cert_der(&newest, KeyPair::from_pem(&key)?)?;
-        Ok(Self { issuer, bundle })
+        Ok(Self {
+            ca: CertificateAuthority::load(&pair)?,
+            bundle: pair.certificate,
+        })
     }
 
-    /// What clients must trust.
+    /// Returns the certificates that clients must trust.
     pub fn bundle(&self) -> &str {
         &self.bundle
     }
 
-    /// The hash of the authority's public key, by which a new machine recognises us.
+    /// Returns the hash of the CA's public key, by which a joining machine recognizes it.
     pub fn fingerprint(&self) -> Result<[u8; 32], PkiError> {
         let newest = first_certificate(&self.bundle)?;
-        let (_, newest) =
-            X509Certificate::from_der(&newest).map_err(|error| PkiError::Read(error.to_string()))?;
+        let (_, newest) = X509Certificate::from_der(&newest)
+            .map_err(|error| pki::CertificateError::Read(error.to_string()))?;
         Ok(Sha256::digest(newest.public_key().raw).into())
     }
 
-    /// A certificate by which a client is this identity.
+    /// Creates a client certificate for an identity.
     pub fn client(&self, identity: &Identity, now: Timestamp) -> Result<Credentials, PkiError> {
-        let mut params = leaf(now, ExtendedKeyUsagePurpose::ClientAuth)?;
-        params
-            .distinguished_name
-            .push(DnType::CommonName, identity.user.as_str());
-        let groups: Vec<&String> = identity
+        let groups: Vec<&str> = identity
             .groups
             .iter()
+            .map(String::as_str)
             .filter(|group| *group != super::AUTHENTICATED)
             .collect();
-        match groups.as_slice() {
-            [] => {}
-            [group] => params
-                .distinguished_name
-                .push(DnType::OrganizationName, group.as_str()),
-            // The library that builds certificates keeps one value per attribute.
-            _ => return Err(PkiError::SeveralGroups(identity.user.clone())),
+        // rcgen keeps one value per attribute of a name.
+        if groups.len() > 1 {
+            return Err(PkiError::SeveralGroups(identity.user.clone()));
         }
-        self.sign(&params)
+        let request = CertificateRequest {
+            common_name: Some(&identity.user),
+            organization: groups.first().copied(),
+            usage: CertificateUsage::Client,
+            lifetime: LEAF_DAYS.days(),
+        };
+        Ok(self.ca.sign(&request, now)?)
     }
 
-    /// The server's own certificate.
-    fn server(&self, hosts: &[String], now: Timestamp) -> Result<Credentials, PkiError> {
-        let mut params = leaf(now, ExtendedKeyUsagePurpose::ServerAuth)?;
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "kube-apiserver");
-        for host in hosts {
-            params.subject_alt_names.push(match host.parse::<IpAddr>() {
-                Ok(address) => SanType::IpAddress(address),
-                Err(_) => SanType::DnsName(host.as_str().try_into()?),
-            });
-        }
-        let mut credentials = self.sign(&params)?;
-        // The authority goes along, for machines that know no more of it than its fingerprint.
-        credentials.certificate += newest(&self.bundle);
-        Ok(credentials)
+    /// Replaces the server certificate in `store` with a new one. Certificates are cheap: creating them is simpler and
+    /// safer than tracking their age.
+    pub fn renew_server(
+        &self,
+        hosts: &[String],
+        now: Timestamp,
+        store: &CertificateStore,
+    ) -> Result<(), PkiError> {
+        let request = CertificateRequest {
+            common_name: Some("kube-apiserver"),
+            organization: None,
+            usage: CertificateUsage::Server { hosts },
+            lifetime: LEAF_DAYS.days(),
+        };
+        let Credentials { certificate, key } = self.ca.sign(&request, now)?;
+        // The CA is part of the chain, for joining machines that have only its fingerprint.
+        let chain = certificate + newest(&self.bundle);
+        store.set(chain.as_bytes(), key.as_bytes())?;
+        Ok(())
     }
 
-    fn sign(&self, params: &CertificateParams) -> Result<Credentials, PkiError> {
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok(Credentials {
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        })
-    }
-
-    /// TLS for the listening socket: our certificate, and clients by certificate or (checked later) by token.
-    pub fn server_config(&self, hosts: &[String], now: Timestamp) -> Result<ServerConfig, PkiError> {
+    /// Returns the TLS configuration of the listening socket. Client certificates are optional: requests may carry a
+    /// token.
+    pub fn server_config(&self, certificate: Arc<CertificateStore>) -> Result<ServerConfig, PkiError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
-        for authority in certificates(&self.bundle)? {
-            roots.add(authority)?;
+        for ca in certificates(&self.bundle)? {
+            roots.add(ca)?;
         }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
             .allow_unauthenticated()
             .build()?;
-        let credentials = self.server(hosts, now)?;
-        let key = PrivateKeyDer::from_pem_slice(credentials.key.as_bytes())
-            .map_err(|error| PkiError::Read(error.to_string()))?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(certificates(&credentials.certificate)?, key)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+            .with_cert_resolver(certificate);
+        config.alpn_protocols = ALPN_HTTP1_AND_HTTP2.iter().map(|name| name.to_vec()).collect();
         Ok(config)
     }
 }
 
-/// Who a verified client certificate names: the common name is the user, organisations are groups.
-pub(crate) fn identity_of(certificate: &CertificateDer<'_>) -> Option<Identity> {
+/// Returns the identity of a verified client certificate: the common name is the user, organizations are groups.
+pub(crate) fn identity_of(certificate: &CertificateDer<'static>) -> Option<Identity> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let subject = certificate.subject();
     let user = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
@@ -220,102 +193,25 @@ fn failed(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PkiEr
     }
 }
 
-fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, PkiError> {
-    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    parsed.map_err(|error| PkiError::Read(error.to_string()))
-}
-
-/// The first authority of a bundle, as PEM.
+/// Returns the newest CA of a bundle, as PEM.
 fn newest(bundle: &str) -> &str {
-    bundle
-        .split_inclusive("-----END CERTIFICATE-----")
-        .next()
-        .unwrap_or_default()
+    bundle.split_inclusive(CERTIFICATE_END).next().unwrap_or_default()
 }
 
-fn first_certificate(pem: &str) -> Result<CertificateDer<'static>, PkiError> {
-    let mut found = certificates(pem)?.into_iter();
-    found
-        .next()
-        .ok_or_else(|| PkiError::Read("the authority's file holds no certificate".to_owned()))
+fn ends_soon(bundle: &str, now: Timestamp) -> Result<bool, PkiError> {
+    let overlap = now.to_zoned(TimeZone::UTC).checked_add(CA_OVERLAP_DAYS.days());
+    let overlap = overlap.map_err(pki::CertificateError::from)?;
+    Ok(summary(bundle)?.not_after < overlap.timestamp())
 }
 
-/// Whether a key is that of a bundle's newest authority.
-fn belongs_to(key: &str, bundle: &str) -> Result<bool, PkiError> {
-    let newest = first_certificate(bundle)?;
-    let (_, newest) =
-        X509Certificate::from_der(&newest).map_err(|error| PkiError::Read(error.to_string()))?;
-    Ok(KeyPair::from_pem(key)?.subject_public_key_info() == newest.public_key().raw)
-}
-
-fn end_of(certificate: &CertificateDer<'_>) -> Result<Timestamp, PkiError> {
-    let (_, parsed) =
-        X509Certificate::from_der(certificate).map_err(|error| PkiError::Read(error.to_string()))?;
-    Ok(Timestamp::from_second(parsed.validity().not_after.timestamp())?)
-}
-
-fn in_days(now: Timestamp, days: i32) -> Result<Timestamp, PkiError> {
-    let day = now.to_zoned(TimeZone::UTC).checked_add(Span::new().days(days))?;
-    Ok(day.timestamp())
-}
-
-fn ends_within(bundle: &str, now: Timestamp, days: i32) -> Result<bool, PkiError> {
-    Ok(end_of(&first_certificate(bundle)?)? < in_days(now, days)?)
-}
-
-/// The authorities of an old bundle that have not expired yet.
-fn still_valid(bundle: &str, now: Timestamp) -> Result<String, PkiError> {
-    let mut kept = String::new();
-    for block in bundle.split_inclusive("-----END CERTIFICATE-----") {
-        let Some(certificate) = certificates(block)?.into_iter().next() else {
-            continue;
-        };
-        if end_of(&certificate)? > now {
-            kept.push_str(block.trim());
-            kept.push('\n');
-        }
-    }
-    Ok(kept)
-}
-
-fn make_authority(now: Timestamp) -> Result<(String, String), PkiError> {
-    let mut params = valid_for(now, AUTHORITY_DAYS)?;
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![
-        KeyUsagePurpose::KeyCertSign,
-        KeyUsagePurpose::CrlSign,
-        KeyUsagePurpose::DigitalSignature,
-    ];
-    // The year tells one authority from the next in a bundle of several.
+fn create(now: Timestamp) -> Result<Credentials, PkiError> {
+    // The year distinguishes the CAs of a bundle.
     let year = now.to_zoned(TimeZone::UTC).year();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, format!("mco-ca-{year}"));
-    let key = KeyPair::generate()?;
-    let certificate = params.self_signed(&key)?;
-    Ok((key.serialize_pem(), certificate.pem()))
-}
-
-fn leaf(now: Timestamp, purpose: ExtendedKeyUsagePurpose) -> Result<CertificateParams, PkiError> {
-    let mut params = valid_for(now, LEAF_DAYS)?;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![purpose];
-    params.use_authority_key_identifier_extension = true;
-    Ok(params)
-}
-
-fn valid_for(now: Timestamp, days: i32) -> Result<CertificateParams, PkiError> {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    // A day's grace for clients whose clocks are behind.
-    params.not_before = date(in_days(now, -1)?)?;
-    params.not_after = date(in_days(now, days)?)?;
-    Ok(params)
-}
-
-fn date(time: Timestamp) -> Result<time::OffsetDateTime, PkiError> {
-    time::OffsetDateTime::from_unix_timestamp(time.as_second())
-        .map_err(|error| PkiError::Read(error.to_string()))
+    Ok(CertificateAuthority::create(
+        &format!("mco-ca-{year}"),
+        now,
+        CA_DAYS.days(),
+    )?)
 }
 
 #[cfg(test)]
@@ -327,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_authority_survives_a_restart_and_is_replaced_before_it_ends() {
+    fn the_ca_survives_a_restart_and_is_replaced_before_it_ends() {
         let directory = tempfile::tempdir().unwrap();
         let first = Pki::open(directory.path(), at("2026-01-01T00:00:00Z")).unwrap();
         let again = Pki::open(directory.path(), at("2027-01-01T00:00:00Z")).unwrap();
@@ -349,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_while_the_authority_is_replaced_leaves_one_that_can_sign() {
+    fn a_crash_while_the_ca_is_replaced_leaves_one_that_can_sign() {
         let directory = tempfile::tempdir().unwrap();
         let early = Pki::open(directory.path(), at("2026-01-01T00:00:00Z")).unwrap();
         let old_key = std::fs::read(directory.path().join("ca.key")).unwrap();
@@ -358,7 +254,11 @@ mod tests {
 
         let after = Pki::open(directory.path(), at("2034-06-02T00:00:00Z")).unwrap();
         let key = std::fs::read_to_string(directory.path().join("ca.key")).unwrap();
-        assert!(belongs_to(&key, after.bundle()).unwrap());
+        let pair = Credentials {
+            certificate: after.bundle().to_owned(),
+            key,
+        };
+        assert!(key_matches(&pair).unwrap());
         assert!(after.bundle().trim_end().ends_with(early.bundle().trim_end()));
     }
 

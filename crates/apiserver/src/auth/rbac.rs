@@ -5,21 +5,25 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Identity;
-use super::authorize::{Attributes, Decision};
-use crate::store::{Key, Store, Stored};
+use super::authorize::{AuthorizationDecision, RequestAttributes};
+use crate::store::{ObjectKey, ObjectStore, StoredObject};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-pub(super) fn authorize(identity: &Identity, wanted: &Attributes, store: &Store) -> Decision {
+pub(super) fn authorize(
+    identity: &Identity,
+    wanted: &RequestAttributes,
+    store: &ObjectStore,
+) -> AuthorizationDecision {
     let rules = rules_for(identity, &wanted.namespace, store);
     if rules.iter().any(|rule| allows(rule, wanted)) {
-        return Decision::allow("RBAC");
+        return AuthorizationDecision::allow("RBAC");
     }
-    Decision::deny("")
+    AuthorizationDecision::deny("")
 }
 
-/// Every rule that applies to a caller: cluster-wide ones, and those of the namespace if there is one.
-pub fn rules_for(identity: &Identity, namespace: &str, store: &Store) -> Vec<Value> {
+/// Returns every rule that applies to a caller: cluster-wide ones, and those of the namespace if there is one.
+pub fn rules_for(identity: &Identity, namespace: &str, store: &ObjectStore) -> Vec<Value> {
     let mut rules = Vec::new();
     for binding in store.list(&format!("clusterrolebindings.{GROUP}"), "").objects {
         collect(&binding, identity, store, &mut rules);
@@ -32,7 +36,7 @@ pub fn rules_for(identity: &Identity, namespace: &str, store: &Store) -> Vec<Val
     rules
 }
 
-fn collect(binding: &Stored, identity: &Identity, store: &Store, rules: &mut Vec<Value>) {
+fn collect(binding: &StoredObject, identity: &Identity, store: &ObjectStore, rules: &mut Vec<Value>) {
     let Ok(object) = binding.value() else {
         return;
     };
@@ -50,9 +54,9 @@ fn collect(binding: &Stored, identity: &Identity, store: &Store, rules: &mut Vec
     };
     let name = role["name"].as_str().unwrap_or_default();
     let key = if role["kind"] == "ClusterRole" {
-        Key::new(&Arc::from(format!("clusterroles.{GROUP}")), "", name)
+        ObjectKey::new(&Arc::from(format!("clusterroles.{GROUP}")), "", name)
     } else {
-        Key::new(&Arc::from(format!("roles.{GROUP}")), namespace, name)
+        ObjectKey::new(&Arc::from(format!("roles.{GROUP}")), namespace, name)
     };
     let found = store.get(&key).and_then(|role| role.value().ok());
     if let Some(Value::Array(found)) = found.and_then(|mut role| role.remove("rules")) {
@@ -73,7 +77,7 @@ fn is_subject(subject: &Value, identity: &Identity, binding_namespace: &str) -> 
     }
 }
 
-fn allows(rule: &Value, wanted: &Attributes) -> bool {
+fn allows(rule: &Value, wanted: &RequestAttributes) -> bool {
     let has = |field: &str, value: &str| {
         let list = rule[field].as_array();
         list.into_iter()

@@ -1,4 +1,4 @@
-//! Bearer tokens, kept as hashes: the file tells nobody a token.
+//! Bearer tokens. The file holds only their hashes.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::Identity;
 
-/// 256 bits: nobody guesses one.
+/// 256 bits, which cannot be guessed.
 const TOKEN_BYTES: usize = 32;
 
 #[derive(Debug, thiserror::Error)]
-pub enum TokensError {
+pub enum TokenStoreError {
     #[error("reading the tokens {path}: {source}")]
     Read {
         path: PathBuf,
@@ -33,44 +33,45 @@ pub enum TokensError {
         #[source]
         source: std::io::Error,
     },
-    #[error("no randomness: {0}")]
+    #[error("no random numbers: {0}")]
     Random(#[source] getrandom::Error),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Entry {
+struct TokenEntry {
     user: String,
     groups: Vec<String>,
-    #[serde(default)]
-    lasts: Lasts,
+    #[serde(default, rename = "lasts")]
+    lifetime: TokenLifetime,
 }
 
-/// How long a token is good for.
+/// The lifetime of a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Lasts {
+pub enum TokenLifetime {
     #[default]
     UntilRevoked,
-    /// For a machine that has joined: whoever deletes its Node has shown it the door.
-    WhileItsNodeExists,
+    /// For a node's token: deleting the Node revokes it.
+    #[serde(rename = "WhileItsNodeExists")]
+    WhileNodeExists,
 }
 
-/// The tokens that are valid now.
+/// The valid tokens, in memory and in one file.
 #[derive(Debug)]
-pub struct Tokens {
+pub struct TokenStore {
     path: PathBuf,
-    by_hash: RwLock<HashMap<String, Entry>>,
+    by_hash: RwLock<HashMap<String, TokenEntry>>,
 }
 
-impl Tokens {
-    pub fn open(path: &Path) -> Result<Self, TokensError> {
+impl TokenStore {
+    pub fn open(path: &Path) -> Result<Self, TokenStoreError> {
         let by_hash = match std::fs::read(path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| TokensError::Parse {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| TokenStoreError::Parse {
                 path: path.to_owned(),
                 source,
             })?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => HashMap::new(),
             Err(source) => {
-                return Err(TokensError::Read {
+                return Err(TokenStoreError::Read {
                     path: path.to_owned(),
                     source,
                 });
@@ -83,14 +84,14 @@ impl Tokens {
     }
 
     /// Issues a token for an identity; earlier ones stay valid until revoked.
-    pub fn issue(&self, identity: &Identity) -> Result<String, TokensError> {
+    pub fn issue(&self, identity: &Identity) -> Result<String, TokenStoreError> {
         let mut random = [0_u8; TOKEN_BYTES];
-        getrandom::fill(&mut random).map_err(TokensError::Random)?;
+        getrandom::fill(&mut random).map_err(TokenStoreError::Random)?;
         let token = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(random);
-        let entry = Entry {
+        let entry = TokenEntry {
             user: identity.user.clone(),
             groups: identity.groups.clone(),
-            lasts: Lasts::UntilRevoked,
+            lifetime: TokenLifetime::UntilRevoked,
         };
         let mut by_hash = self.by_hash.write();
         by_hash.insert(hash(&token), entry);
@@ -98,12 +99,14 @@ impl Tokens {
         Ok(token)
     }
 
-    /// Takes note of a token that a machine has made for itself, in place of all that were good for its name before.
-    pub fn adopt(&self, identity: &Identity, token: &str) -> Result<(), TokensError> {
-        let entry = Entry {
+    /// Registers a token that a node generated for itself, and revokes the node's earlier ones.
+    ///
+    /// The token is valid while the Node exists.
+    pub fn register_node_token(&self, identity: &Identity, token: &str) -> Result<(), TokenStoreError> {
+        let entry = TokenEntry {
             user: identity.user.clone(),
             groups: identity.groups.clone(),
-            lasts: Lasts::WhileItsNodeExists,
+            lifetime: TokenLifetime::WhileNodeExists,
         };
         let mut by_hash = self.by_hash.write();
         by_hash.retain(|_, entry| entry.user != identity.user);
@@ -111,26 +114,28 @@ impl Tokens {
         self.save(&by_hash)
     }
 
-    /// Makes every token of a user invalid.
-    pub fn revoke(&self, user: &str) -> Result<(), TokensError> {
+    /// Revokes all tokens of a user.
+    pub fn revoke(&self, user: &str) -> Result<(), TokenStoreError> {
         let mut by_hash = self.by_hash.write();
         by_hash.retain(|_, entry| entry.user != user);
         self.save(&by_hash)
     }
 
-    /// Whose token this is, and for how long. Looking up a hash leaks nothing about the tokens that exist.
-    pub fn identify(&self, token: &str) -> Option<(Identity, Lasts)> {
+    /// Returns the owner and the lifetime of a token.
+    ///
+    /// The lookup is by hash, so its timing reveals nothing about the valid tokens.
+    pub fn identify(&self, token: &str) -> Option<(Identity, TokenLifetime)> {
         let by_hash = self.by_hash.read();
         let entry = by_hash.get(&hash(token))?;
         let identity = Identity {
             user: entry.user.clone(),
             groups: entry.groups.clone(),
         };
-        Some((identity, entry.lasts))
+        Some((identity, entry.lifetime))
     }
 
-    fn save(&self, by_hash: &HashMap<String, Entry>) -> Result<(), TokensError> {
-        let failed = |source: std::io::Error| TokensError::Write {
+    fn save(&self, by_hash: &HashMap<String, TokenEntry>) -> Result<(), TokenStoreError> {
+        let failed = |source: std::io::Error| TokenStoreError::Write {
             path: self.path.clone(),
             source,
         };
@@ -148,13 +153,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_known_after_a_restart_and_never_written_down() {
+    fn a_token_is_valid_after_a_restart_and_never_written_to_disk() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tokens.json");
-        let token = Tokens::open(&path).unwrap().issue(&Identity::node("a")).unwrap();
+        let token = TokenStore::open(&path)
+            .unwrap()
+            .issue(&Identity::node("a"))
+            .unwrap();
         assert!(!std::fs::read_to_string(&path).unwrap().contains(&token));
-        let tokens = Tokens::open(&path).unwrap();
-        let owner = Some((Identity::node("a"), Lasts::UntilRevoked));
+        let tokens = TokenStore::open(&path).unwrap();
+        let owner = Some((Identity::node("a"), TokenLifetime::UntilRevoked));
         assert_eq!(tokens.identify(&token), owner);
         assert_eq!(tokens.identify("other"), None);
         tokens.revoke("system:node:a").unwrap();
@@ -164,14 +172,16 @@ mod tests {
     #[test]
     fn the_token_of_a_machine_replaces_the_one_before() {
         let directory = tempfile::tempdir().unwrap();
-        let tokens = Tokens::open(&directory.path().join("tokens.json")).unwrap();
+        let tokens = TokenStore::open(&directory.path().join("tokens.json")).unwrap();
         let (first, second) = ("the-first-credential", "the-second-credential");
-        tokens.adopt(&Identity::node("a"), first).unwrap();
-        tokens.adopt(&Identity::node("b"), "of-somebody-else").unwrap();
-        tokens.adopt(&Identity::node("a"), second).unwrap();
+        tokens.register_node_token(&Identity::node("a"), first).unwrap();
+        tokens
+            .register_node_token(&Identity::node("b"), "of-another-node")
+            .unwrap();
+        tokens.register_node_token(&Identity::node("a"), second).unwrap();
         assert_eq!(tokens.identify(first), None);
-        let owner = Some((Identity::node("a"), Lasts::WhileItsNodeExists));
+        let owner = Some((Identity::node("a"), TokenLifetime::WhileNodeExists));
         assert_eq!(tokens.identify(second), owner);
-        assert!(tokens.identify("of-somebody-else").is_some());
+        assert!(tokens.identify("of-another-node").is_some());
     }
 }

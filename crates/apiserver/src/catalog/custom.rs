@@ -1,16 +1,16 @@
-//! A CustomResourceDefinition, read for serving.
+//! A CustomResourceDefinition, parsed for serving.
 //!
-//! Whether it may be installed is decided elsewhere; this only takes what was accepted apart.
+//! Validation is elsewhere; this module parses accepted definitions only.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Catalog, Source};
+use super::{Catalog, DefinitionSource};
 use crate::schema::CustomSchema;
 
-/// Where the scale subresource finds its numbers.
+/// The JSON paths of the scale subresource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
     pub spec_replicas: String,
@@ -47,9 +47,9 @@ pub struct CustomDefinition {
 }
 
 impl CustomDefinition {
-    /// Reads a stored CRD; `None` when it lacks what serving needs, or its names were not accepted. What `known` has
-    /// already compiled is taken from there.
-    pub fn read(crd: &Value, known: &Catalog) -> Option<Self> {
+    /// Parses a stored CRD; `None` if it lacks what serving needs, or if its names were not accepted. Versions that
+    /// `compiled` has already compiled are reused.
+    pub fn read(crd: &Value, compiled: &Catalog) -> Option<Self> {
         let spec = crd.get("spec")?;
         let names = crd.pointer("/status/acceptedNames").unwrap_or(&spec["names"]);
         let group = text(spec, "group")?;
@@ -60,8 +60,14 @@ impl CustomDefinition {
             .iter()
             .filter_map(|version| {
                 let name = text(version, "name")?;
-                let known = known.resource(&group, &name, &plural);
-                read_version(version, spec, &group, &kind, known.map(|known| &known.source))
+                let compiled = compiled.resource(&group, &name, &plural);
+                read_version(
+                    version,
+                    spec,
+                    &group,
+                    &kind,
+                    compiled.map(|compiled| &compiled.source),
+                )
             })
             .map(Arc::new)
             .collect();
@@ -84,7 +90,7 @@ impl CustomDefinition {
         })
     }
 
-    /// Served versions, the one clients should prefer first.
+    /// Returns the served versions, the preferred one first.
     pub fn served_in_priority_order(&self) -> Vec<&Arc<CustomVersion>> {
         let mut served: Vec<_> = self.versions.iter().filter(|version| version.served).collect();
         served.sort_by(|left, right| compare_versions(&left.name, &right.name));
@@ -97,7 +103,7 @@ fn read_version(
     spec: &Value,
     group: &str,
     kind: &str,
-    known: Option<&Source>,
+    compiled: Option<&DefinitionSource>,
 ) -> Option<CustomVersion> {
     let name = text(version, "name")?;
     let open_api_schema = version
@@ -123,12 +129,12 @@ fn read_version(
             })
         });
     let preserves_unknown = spec["preserveUnknownFields"] == true;
-    let schema = match known {
-        Some(Source::Custom(known))
-            if known.open_api_schema == open_api_schema
-                && known.schema.preserves_unknown() == preserves_unknown =>
+    let schema = match compiled {
+        Some(DefinitionSource::Custom(compiled))
+            if compiled.open_api_schema == open_api_schema
+                && compiled.schema.preserves_unknown() == preserves_unknown =>
         {
-            known.schema.clone()
+            compiled.schema.clone()
         }
         _ => CustomSchema::new(&open_api_schema, preserves_unknown),
     };
@@ -153,7 +159,7 @@ fn read_version(
     })
 }
 
-/// The version that clients of a deprecated one should turn to.
+/// Returns the version that clients of a deprecated one should use.
 fn successor(spec: &Value, deprecated: &str) -> Option<String> {
     let versions = spec["versions"].as_array()?.iter();
     let candidates = versions.filter(|version| version["served"] == true && version["deprecated"] != true);
@@ -177,7 +183,7 @@ fn texts(value: &Value, field: &str) -> Vec<String> {
         .collect()
 }
 
-/// Kubernetes' order of preference: stable before beta before alpha, higher before lower, anything else by name last.
+/// Kubernetes' order of preference: stable before beta before alpha, higher before lower, other names last.
 pub(super) fn compare_versions(left: &str, right: &str) -> Ordering {
     match (rank(left), rank(right)) {
         (Some(left), Some(right)) => right.cmp(&left),
@@ -187,7 +193,7 @@ pub(super) fn compare_versions(left: &str, right: &str) -> Ordering {
     }
 }
 
-/// `(stability, major, minor)`; `None` when the name is not of the form `v1`, `v1beta2`, `v1alpha3`.
+/// Returns `(stability, major, minor)`; `None` if the name does not have the form `v1`, `v1beta2`, `v1alpha3`.
 fn rank(version: &str) -> Option<(u8, u64, u64)> {
     let rest = version.strip_prefix('v')?;
     for (stability, marker) in [(1, "alpha"), (2, "beta")] {

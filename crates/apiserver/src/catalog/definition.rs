@@ -1,16 +1,16 @@
-//! One resource in one version, as requests and discovery see it.
+//! One resource in one version, as requests and discovery use it.
 
 use std::sync::Arc;
 
 use super::custom::{CustomDefinition, CustomVersion};
-use crate::error::Subject;
-use crate::kinds::{self, BuiltIn, Storage};
+use crate::error::ErrorSubject;
+use crate::kinds::{self, BuiltIn, KindStorage};
 use crate::schema::Schema;
 use crate::selector::SelectableFields;
 
-/// A subresource and what it accepts.
+/// A subresource and its verbs.
 #[derive(Clone, Debug)]
-pub struct Subresource {
+pub struct ServedSubresource {
     pub name: String,
     pub group: String,
     pub version: String,
@@ -18,15 +18,15 @@ pub struct Subresource {
     pub verbs: Vec<&'static str>,
 }
 
-/// Where a definition comes from.
+/// The origin of a definition.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum DefinitionSource {
     BuiltIn(&'static BuiltIn),
     Custom(Arc<CustomVersion>),
 }
 
 #[derive(Clone, Debug)]
-pub struct Definition {
+pub struct ResourceDefinition {
     pub group: String,
     pub version: String,
     pub kind: String,
@@ -37,12 +37,12 @@ pub struct Definition {
     pub categories: Vec<String>,
     pub namespaced: bool,
     pub verbs: Vec<&'static str>,
-    pub subresources: Vec<Subresource>,
+    pub subresources: Vec<ServedSubresource>,
     /// The name under which objects are stored, shared by all versions.
     pub storage: Arc<str>,
     /// The version in which they are stored.
     pub storage_version: String,
-    pub source: Source,
+    pub source: DefinitionSource,
 }
 
 const ALL_VERBS: &[&str] = &[
@@ -57,11 +57,11 @@ const ALL_VERBS: &[&str] = &[
 ];
 const READ_WRITE: &[&str] = &["get", "patch", "update"];
 
-impl Definition {
+impl ResourceDefinition {
     pub(super) fn built_in(kind: &'static BuiltIn) -> Self {
         let storage = match kind.storage {
-            Storage::SharedWith { group, plural } => storage_name(group, plural),
-            Storage::Own | Storage::Virtual => storage_name(kind.group, kind.plural),
+            KindStorage::SharedWith { group, plural } => storage_name(group, plural),
+            KindStorage::Own | KindStorage::Virtual => storage_name(kind.group, kind.plural),
         };
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         Self {
@@ -82,19 +82,19 @@ impl Definition {
                 .collect(),
             storage: Arc::from(storage),
             storage_version: kind.version.to_owned(),
-            source: Source::BuiltIn(kind),
+            source: DefinitionSource::BuiltIn(kind),
         }
     }
 
     pub(super) fn custom(definition: &CustomDefinition, version: &Arc<CustomVersion>) -> Self {
-        let own = |name: &str| Subresource {
+        let own = |name: &str| ServedSubresource {
             name: name.to_owned(),
             group: definition.group.clone(),
             version: version.name.clone(),
             kind: definition.kind.clone(),
             verbs: READ_WRITE.to_vec(),
         };
-        let scale = version.scale.as_ref().map(|_| Subresource {
+        let scale = version.scale.as_ref().map(|_| ServedSubresource {
             name: "scale".to_owned(),
             group: "autoscaling".to_owned(),
             version: "v1".to_owned(),
@@ -116,7 +116,7 @@ impl Definition {
             subresources: status.into_iter().chain(scale).collect(),
             storage: Arc::from(storage_name(&definition.group, &definition.plural)),
             storage_version: definition.storage_version.clone(),
-            source: Source::Custom(Arc::clone(version)),
+            source: DefinitionSource::Custom(Arc::clone(version)),
         }
     }
 
@@ -124,14 +124,14 @@ impl Definition {
         kinds::api_version(&self.group, &self.version)
     }
 
-    /// The `apiVersion` under which objects are stored.
+    /// Returns the `apiVersion` under which objects are stored.
     pub fn storage_api_version(&self) -> String {
         match &self.source {
-            Source::BuiltIn(kind) => match kind.storage {
-                Storage::SharedWith { group, .. } => kinds::api_version(group, kind.version),
-                Storage::Own | Storage::Virtual => kind.api_version(),
+            DefinitionSource::BuiltIn(kind) => match kind.storage {
+                KindStorage::SharedWith { group, .. } => kinds::api_version(group, kind.version),
+                KindStorage::Own | KindStorage::Virtual => kind.api_version(),
             },
-            Source::Custom(_) => kinds::api_version(&self.group, &self.storage_version),
+            DefinitionSource::Custom(_) => kinds::api_version(&self.group, &self.storage_version),
         }
     }
 
@@ -139,25 +139,25 @@ impl Definition {
         self.storage_api_version() == self.api_version()
     }
 
-    /// Whether objects are stored in another shape than this one, not only under another `apiVersion`.
+    /// Returns whether objects are stored in another shape than this one, not only under another `apiVersion`.
     pub fn is_event_alias(&self) -> bool {
         self.group == "events.k8s.io"
     }
 
     pub fn is_custom(&self) -> bool {
-        matches!(self.source, Source::Custom(_))
+        matches!(self.source, DefinitionSource::Custom(_))
     }
 
     pub fn is_virtual(&self) -> bool {
-        matches!(self.source, Source::BuiltIn(kind) if kind.storage == Storage::Virtual)
+        matches!(self.source, DefinitionSource::BuiltIn(kind) if kind.storage == KindStorage::Virtual)
     }
 
-    /// Whether this is the built-in resource of that group and plural.
+    /// Returns whether this is the built-in resource of that group and plural.
     pub fn is(&self, group: &str, plural: &str) -> bool {
         !self.is_custom() && self.group == group && self.plural == plural
     }
 
-    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+    pub fn subresource(&self, name: &str) -> Option<&ServedSubresource> {
         self.subresources.iter().find(|sub| sub.name == name)
     }
 
@@ -169,46 +169,46 @@ impl Definition {
         self.verbs.contains(&verb)
     }
 
-    /// How errors speak of one object of this resource.
-    pub fn subject<'a>(&'a self, name: &'a str) -> Subject<'a> {
-        Subject {
+    /// Returns the subject of errors about one object of this resource.
+    pub fn subject<'a>(&'a self, name: &'a str) -> ErrorSubject<'a> {
+        ErrorSubject {
             group: &self.group,
             resource: &self.plural,
             name,
         }
     }
 
-    /// The type of a built-in object; custom resources have a structural schema instead.
+    /// Returns the Go type of a built-in object; custom resources have a structural schema instead.
     pub fn type_schema(&self) -> Option<Schema> {
         match &self.source {
-            Source::BuiltIn(kind) => kinds::schema_of(kind.definition),
-            Source::Custom(_) => None,
+            DefinitionSource::BuiltIn(kind) => kinds::schema_of(kind.definition),
+            DefinitionSource::Custom(_) => None,
         }
     }
 
-    /// The type of a built-in object as it is stored.
+    /// Returns the Go type of a built-in object as it is stored.
     pub fn storage_schema(&self) -> Option<Schema> {
         match &self.source {
-            Source::BuiltIn(kind) => {
+            DefinitionSource::BuiltIn(kind) => {
                 let (group, version) = match kind.storage {
-                    Storage::SharedWith { group, .. } => (group, kind.version),
-                    Storage::Own | Storage::Virtual => return self.type_schema(),
+                    KindStorage::SharedWith { group, .. } => (group, kind.version),
+                    KindStorage::Own | KindStorage::Virtual => return self.type_schema(),
                 };
                 kinds::by_kind(group, version, kind.kind)
                     .and_then(|stored| kinds::schema_of(stored.definition))
             }
-            Source::Custom(_) => None,
+            DefinitionSource::Custom(_) => None,
         }
     }
 
     pub fn selectable_fields(&self) -> SelectableFields<'_> {
         match &self.source {
-            Source::BuiltIn(kind) => SelectableFields::BuiltIn(kind),
-            Source::Custom(version) => SelectableFields::Custom {
+            DefinitionSource::BuiltIn(kind) => SelectableFields::BuiltIn(kind),
+            DefinitionSource::Custom(version) => SelectableFields::Custom {
                 scope: if self.namespaced {
-                    kinds::Scope::Namespaced
+                    kinds::KindScope::Namespaced
                 } else {
-                    kinds::Scope::Cluster
+                    kinds::KindScope::Cluster
                 },
                 json_paths: &version.selectable,
             },
@@ -216,7 +216,7 @@ impl Definition {
     }
 }
 
-/// `nodes`, `leases.coordination.k8s.io`: unique, because a group is part of it.
+/// Returns the name of the stored resource, such as `nodes` or `leases.coordination.k8s.io`.
 pub fn storage_name(group: &str, plural: &str) -> String {
     if group.is_empty() {
         plural.to_owned()
@@ -225,9 +225,9 @@ pub fn storage_name(group: &str, plural: &str) -> String {
     }
 }
 
-fn built_in_subresource(kind: &BuiltIn, sub: &kinds::Subresource) -> Subresource {
+fn built_in_subresource(kind: &BuiltIn, sub: &kinds::KindSubresource) -> ServedSubresource {
     let own = sub.version.is_empty();
-    Subresource {
+    ServedSubresource {
         name: sub.name.to_owned(),
         group: if own { kind.group } else { sub.group }.to_owned(),
         version: if own { kind.version } else { sub.version }.to_owned(),

@@ -1,7 +1,7 @@
-//! What the server serves right now: the built-in resources and those that CRDs have installed.
+//! The served resources: the built-in ones and those of CRDs.
 //!
-//! A [`Catalog`] is an immutable picture; installing a CRD replaces it whole, so a request sees one consistent set
-//! from beginning to end. It knows names and shapes, never objects.
+//! A [`Catalog`] is immutable. Installing a CRD replaces it, so that a request sees one consistent set. It holds names
+//! and schemas, never objects.
 
 mod custom;
 mod definition;
@@ -10,35 +10,35 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use custom::{CustomDefinition, CustomVersion, ScalePaths};
-pub use definition::{Definition, Source, Subresource, storage_name};
+pub use definition::{DefinitionSource, ResourceDefinition, ServedSubresource, storage_name};
 
 use crate::kinds;
 
-/// The order in which groups are announced matters to clients that take the first match: core, then the others as
-/// they were installed.
+/// The order of groups in discovery matters to clients that use the first match: core first, then the others as they
+/// were installed.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    definitions: Vec<Arc<Definition>>,
-    by_path: BTreeMap<(String, String, String), Arc<Definition>>,
-    by_kind: BTreeMap<(String, String, String), Arc<Definition>>,
+    definitions: Vec<Arc<ResourceDefinition>>,
+    by_path: BTreeMap<(String, String, String), Arc<ResourceDefinition>>,
+    by_kind: BTreeMap<(String, String, String), Arc<ResourceDefinition>>,
 }
 
 impl Catalog {
-    /// The built-in resources and the given custom ones.
+    /// Returns the catalog of the built-in resources and these custom ones.
     pub fn with(custom: &[CustomDefinition]) -> Self {
         let mut catalog = Self::default();
         for built_in in kinds::BUILT_IN {
-            catalog.add(Definition::built_in(built_in));
+            catalog.add(ResourceDefinition::built_in(built_in));
         }
         for definition in custom {
             for version in definition.served_in_priority_order() {
-                catalog.add(Definition::custom(definition, version));
+                catalog.add(ResourceDefinition::custom(definition, version));
             }
         }
         catalog
     }
 
-    fn add(&mut self, definition: Definition) {
+    fn add(&mut self, definition: ResourceDefinition) {
         let definition = Arc::new(definition);
         let names = |last: &str| {
             (
@@ -54,29 +54,29 @@ impl Catalog {
         self.definitions.push(definition);
     }
 
-    pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Definition>> {
+    pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceDefinition>> {
         self.by_path
             .get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
-    pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Definition>> {
+    pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<ResourceDefinition>> {
         self.by_kind
             .get(&(group.to_owned(), version.to_owned(), kind.to_owned()))
     }
 
-    /// Any definition whose objects are kept under this stored resource, preferring the one they are stored as.
-    pub fn stored(&self, resource: &str) -> Option<&Arc<Definition>> {
+    /// Returns a definition whose objects are stored under this resource, preferring the version they are stored in.
+    pub fn stored(&self, resource: &str) -> Option<&Arc<ResourceDefinition>> {
         self.definitions
             .iter()
             .find(|definition| &*definition.storage == resource && definition.is_storage_form())
     }
 
-    /// Everything served, in order of announcement.
-    pub fn definitions(&self) -> &[Arc<Definition>] {
+    /// Returns everything served, in the order of discovery.
+    pub fn definitions(&self) -> &[Arc<ResourceDefinition>] {
         &self.definitions
     }
 
-    /// The named groups in order, each with its versions in order of preference; the core group is left out.
+    /// Returns the named groups in order, each with its versions in order of preference; without the core group.
     pub fn groups(&self) -> Vec<(&str, Vec<&str>)> {
         let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
         for definition in self
@@ -97,8 +97,8 @@ impl Catalog {
         groups
     }
 
-    /// The resources of one group and version; `None` when the group or version is not served.
-    pub fn group_version(&self, group: &str, version: &str) -> Option<Vec<&Arc<Definition>>> {
+    /// Returns the resources of one group and version; `None` if the group or version is not served.
+    pub fn group_version(&self, group: &str, version: &str) -> Option<Vec<&Arc<ResourceDefinition>>> {
         let found: Vec<_> = self
             .definitions
             .iter()

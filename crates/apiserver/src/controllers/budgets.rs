@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets: how many of their pods may go now.
+//! The disruption controller: keeps the status of PodDisruptionBudgets up to date.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,45 +7,49 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use super::{Pass, target, woken};
+use super::{ReconcileResult, target, wait_for_change};
 use crate::clock::rfc3339;
 use crate::crd::set_condition;
 use crate::error::ApiError;
-use crate::meta::{self, Object};
-use crate::registry::{Registry, WriteContext, pod_is_ready};
+use crate::meta::{self, JsonObject};
+use crate::registry::{ObjectRegistry, WriteContext, pod_is_ready};
 use crate::selector::LabelSelector;
-use crate::store::Stored;
+use crate::store::StoredObject;
 
 const BUDGETS: &str = "poddisruptionbudgets.policy";
-/// Changes that come together are counted once.
-const SETTLE: Duration = Duration::from_millis(20);
-/// A pod whose eviction was granted but that is still here after this long was not evicted after all.
+/// Debounce: changes within this time are handled together.
+const DEBOUNCE: Duration = Duration::from_millis(20);
+/// A pod whose eviction was granted but that still exists after this time counts as not evicted.
 const DELETION_GRACE: i64 = 120;
 
-pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
+pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
     let context = WriteContext::internal("disruption-controller");
     let store = &registry.store;
-    let mut news = [
+    let mut changes = [
         store.subscribe(&Arc::from(BUDGETS)),
         store.subscribe(&Arc::from("pods")),
     ];
-    let mut pass = Pass::Again;
-    while woken(&mut news, pass, &mut stopped).await {
-        tokio::time::sleep(SETTLE).await;
-        for channel in &mut news {
+    let mut result = ReconcileResult::Retry;
+    while wait_for_change(&mut changes, result, &mut stopped).await {
+        tokio::time::sleep(DEBOUNCE).await;
+        for channel in &mut changes {
             channel.mark_unchanged();
         }
-        pass = Pass::Done;
+        result = ReconcileResult::Done;
         for budget in store.list(BUDGETS, "").objects {
             if let Err(error) = refresh(&registry, &context, &budget).await {
-                tracing::debug!(%error, path = budget.key.registry_path(), "the budget will be counted again");
-                pass = Pass::Again;
+                tracing::debug!(%error, path = budget.key.registry_path(), "will retry disruption budget");
+                result = ReconcileResult::Retry;
             }
         }
     }
 }
 
-async fn refresh(registry: &Registry, context: &WriteContext, budget: &Stored) -> Result<(), ApiError> {
+async fn refresh(
+    registry: &ObjectRegistry,
+    context: &WriteContext,
+    budget: &StoredObject,
+) -> Result<(), ApiError> {
     let Some(target) = target(registry, &budget.key, "status") else {
         return Ok(());
     };
@@ -60,14 +64,17 @@ async fn refresh(registry: &Registry, context: &WriteContext, budget: &Stored) -
     }
 }
 
-/// Writes into the status what the pods of this moment allow.
-fn count(budget: &mut Object, pods: &[Arc<Stored>], now: Timestamp) {
+/// Writes the status that follows from the current pods.
+fn count(budget: &mut JsonObject, pods: &[Arc<StoredObject>], now: Timestamp) {
     let spec = budget.get("spec").cloned().unwrap_or_default();
     let selector = LabelSelector::from_object(spec.get("selector")).unwrap_or(LabelSelector::Nothing);
     let mut status = budget.get("status").cloned().unwrap_or_else(|| json!({}));
     let disrupted = still_disrupted(&status, pods, now);
     let (mut expected, mut healthy) = (0_i64, 0_i64);
-    for pod in pods.iter().filter(|pod| selector.matches(Some(&pod.head.labels))) {
+    for pod in pods
+        .iter()
+        .filter(|pod| selector.matches(Some(&pod.metadata.labels)))
+    {
         let Ok(object) = pod.value() else {
             continue;
         };
@@ -113,8 +120,8 @@ fn count(budget: &mut Object, pods: &[Arc<Stored>], now: Timestamp) {
     budget.insert("status".to_owned(), status);
 }
 
-/// Evictions that were granted and have not shown in the pods yet.
-fn still_disrupted(status: &Value, pods: &[Arc<Stored>], now: Timestamp) -> Map<String, Value> {
+/// Returns the granted evictions that have not completed yet.
+fn still_disrupted(status: &Value, pods: &[Arc<StoredObject>], now: Timestamp) -> Map<String, Value> {
     let granted = status["disruptedPods"].as_object().cloned().unwrap_or_default();
     let recent = |since: &Value| {
         let since: Option<Timestamp> = since.as_str().and_then(|text| text.parse().ok());
@@ -122,7 +129,7 @@ fn still_disrupted(status: &Value, pods: &[Arc<Stored>], now: Timestamp) -> Map<
     };
     let here = |name: &str| {
         let pod = pods.iter().find(|pod| pod.key.name() == name);
-        pod.is_some_and(|pod| pod.head.deletion_timestamp.is_none())
+        pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none())
     };
     granted
         .into_iter()
@@ -130,7 +137,7 @@ fn still_disrupted(status: &Value, pods: &[Arc<Stored>], now: Timestamp) -> Map<
         .collect()
 }
 
-/// How many pods must stay healthy.
+/// Returns how many pods must stay healthy.
 fn desired(spec: &Value, expected: i64) -> i64 {
     if let Some(unavailable) = spec.get("maxUnavailable").filter(|value| !value.is_null()) {
         return (expected - scaled(unavailable, expected)).max(0);
@@ -139,7 +146,7 @@ fn desired(spec: &Value, expected: i64) -> i64 {
         .map_or(0, |available| scaled(available, expected))
 }
 
-/// A number, or a percentage of the pods, rounded up.
+/// Resolves a number, or a percentage of the pods, rounded up.
 fn scaled(value: &Value, total: i64) -> i64 {
     match value {
         Value::Number(number) => number.as_i64().unwrap_or(0),

@@ -1,38 +1,38 @@
-//! Garbage collection: dependents go when their owners have gone, in the order the deleter asked for.
+//! The garbage collector: deletes dependents of deleted owners, by propagation policy.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{Pass, target, woken};
+use super::{ReconcileResult, target, wait_for_change};
 use crate::error::ApiError;
-use crate::meta::{self, Object};
-use crate::registry::{DeleteOptions, FOREGROUND, ORPHAN, Propagation, Registry, WriteContext};
-use crate::store::{Key, OwnerReference, Stored};
+use crate::meta::{self, JsonObject};
+use crate::registry::{DeleteOptions, FOREGROUND, ORPHAN, ObjectRegistry, PropagationPolicy, WriteContext};
+use crate::store::{ObjectKey, OwnerReference, StoredObject};
 
-pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
+pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
     let context = WriteContext::internal("garbage-collector");
-    let mut news = [registry.store.tip()];
-    let mut pass = Pass::Again;
-    while woken(&mut news, pass, &mut stopped).await {
-        pass = Pass::Done;
-        for key in registry.store.take_suspects() {
+    let mut changes = [registry.store.tip()];
+    let mut result = ReconcileResult::Retry;
+    while wait_for_change(&mut changes, result, &mut stopped).await {
+        result = ReconcileResult::Done;
+        for key in registry.store.take_gc_candidates() {
             if let Err(error) = look_at(&registry, &context, &key).await {
-                tracing::debug!(%error, path = key.registry_path(), "garbage collection will come back");
-                registry.store.suspect_again(key);
-                pass = Pass::Again;
+                tracing::debug!(%error, path = key.registry_path(), "will retry garbage collection");
+                registry.store.add_gc_candidate_again(key);
+                result = ReconcileResult::Retry;
             }
         }
     }
 }
 
-async fn look_at(registry: &Registry, context: &WriteContext, key: &Key) -> Result<(), ApiError> {
+async fn look_at(registry: &ObjectRegistry, context: &WriteContext, key: &ObjectKey) -> Result<(), ApiError> {
     let Some(stored) = registry.store.get(key) else {
         return Ok(());
     };
-    if stored.head.deletion_timestamp.is_some() {
-        let holds = |finalizer: &str| stored.head.finalizers.iter().any(|held| held == finalizer);
+    if stored.metadata.deletion_timestamp.is_some() {
+        let holds = |finalizer: &str| stored.metadata.finalizers.iter().any(|held| held == finalizer);
         if holds(ORPHAN) {
             orphan_dependents(registry, context, &stored).await?;
         } else if holds(FOREGROUND) {
@@ -40,53 +40,53 @@ async fn look_at(registry: &Registry, context: &WriteContext, key: &Key) -> Resu
         }
         return Ok(());
     }
-    if stored.head.owner_references.is_empty() {
+    if stored.metadata.owner_references.is_empty() {
         return Ok(());
     }
     follow_owners(registry, context, &stored).await
 }
 
-enum Owner {
+enum OwnerState {
     Solid,
-    /// Exists, but waits for its dependents to go first.
+    /// Exists, but waits for its dependents to be deleted first.
     Leaving,
     Absent,
 }
 
-fn owner_of(registry: &Registry, dependent: &Stored, reference: &OwnerReference) -> Owner {
+fn owner_of(registry: &ObjectRegistry, dependent: &StoredObject, reference: &OwnerReference) -> OwnerState {
     let Some(owner) = registry.store.by_uid(&reference.uid) else {
-        return Owner::Absent;
+        return OwnerState::Absent;
     };
     let reachable = owner.key.namespace().is_empty() || owner.key.namespace() == dependent.key.namespace();
     if !reachable || owner.key.name() != reference.name {
-        return Owner::Absent;
+        return OwnerState::Absent;
     }
     let foreground = owner
-        .head
+        .metadata
         .finalizers
         .iter()
         .any(|finalizer| finalizer == FOREGROUND);
-    if owner.head.deletion_timestamp.is_some() && foreground {
-        return Owner::Leaving;
+    if owner.metadata.deletion_timestamp.is_some() && foreground {
+        return OwnerState::Leaving;
     }
-    Owner::Solid
+    OwnerState::Solid
 }
 
-/// A dependent stays while any owner does; references to owners that went are dropped, and with the last it goes.
+/// Deletes a dependent without owners, and removes references to deleted owners from others.
 async fn follow_owners(
-    registry: &Registry,
+    registry: &ObjectRegistry,
     context: &WriteContext,
-    stored: &Arc<Stored>,
+    stored: &Arc<StoredObject>,
 ) -> Result<(), ApiError> {
     let (mut solid, mut leaving, mut gone) = (0, 0, Vec::new());
-    for reference in &stored.head.owner_references {
+    for reference in &stored.metadata.owner_references {
         match owner_of(registry, stored, reference) {
-            Owner::Solid => solid += 1,
-            Owner::Leaving => {
+            OwnerState::Solid => solid += 1,
+            OwnerState::Leaving => {
                 leaving += 1;
                 gone.push(reference.uid.clone());
             }
-            Owner::Absent => gone.push(reference.uid.clone()),
+            OwnerState::Absent => gone.push(reference.uid.clone()),
         }
     }
     if gone.is_empty() {
@@ -95,26 +95,26 @@ async fn follow_owners(
     if solid > 0 {
         return drop_references(registry, context, &stored.key, &gone).await;
     }
-    let has_dependents = !registry.store.dependents(&stored.head.uid).is_empty();
+    let has_dependents = !registry.store.dependents(&stored.metadata.uid).is_empty();
     let propagation = if leaving > 0 && has_dependents {
-        Propagation::Foreground
+        PropagationPolicy::Foreground
     } else {
-        Propagation::Background
+        PropagationPolicy::Background
     };
     delete(registry, context, stored, propagation).await
 }
 
 async fn delete(
-    registry: &Registry,
+    registry: &ObjectRegistry,
     context: &WriteContext,
-    stored: &Stored,
-    propagation: Propagation,
+    stored: &StoredObject,
+    propagation: PropagationPolicy,
 ) -> Result<(), ApiError> {
     let Some(target) = target(registry, &stored.key, "") else {
         return Ok(());
     };
     let options = DeleteOptions {
-        uid: Some(stored.head.uid.clone()),
+        uid: Some(stored.metadata.uid.clone()),
         propagation: Some(propagation),
         ..DeleteOptions::default()
     };
@@ -125,12 +125,12 @@ async fn delete(
 }
 
 async fn drop_references(
-    registry: &Registry,
+    registry: &ObjectRegistry,
     context: &WriteContext,
-    key: &Key,
+    key: &ObjectKey,
     uids: &[String],
 ) -> Result<(), ApiError> {
-    let without = |object: &mut Object| {
+    let without = |object: &mut JsonObject| {
         let metadata = meta::metadata_mut(object);
         if let Some(Value::Array(references)) = metadata.get_mut("ownerReferences") {
             references.retain(|reference| !uids.iter().any(|uid| reference["uid"] == uid.as_str()));
@@ -143,9 +143,9 @@ async fn drop_references(
 }
 
 async fn drop_finalizer(
-    registry: &Registry,
+    registry: &ObjectRegistry,
     context: &WriteContext,
-    key: &Key,
+    key: &ObjectKey,
     finalizer: &str,
 ) -> Result<(), ApiError> {
     change(registry, context, key, |object| {
@@ -157,10 +157,10 @@ async fn drop_finalizer(
 }
 
 async fn change(
-    registry: &Registry,
+    registry: &ObjectRegistry,
     context: &WriteContext,
-    key: &Key,
-    edit: impl Fn(&mut Object) + Send + Sync,
+    key: &ObjectKey,
+    edit: impl Fn(&mut JsonObject) + Send + Sync,
 ) -> Result<(), ApiError> {
     let Some(target) = target(registry, key, "") else {
         return Ok(());
@@ -172,37 +172,38 @@ async fn change(
 }
 
 async fn orphan_dependents(
-    registry: &Registry,
+    registry: &ObjectRegistry,
     context: &WriteContext,
-    owner: &Stored,
+    owner: &StoredObject,
 ) -> Result<(), ApiError> {
-    for dependent in registry.store.dependents(&owner.head.uid) {
+    for dependent in registry.store.dependents(&owner.metadata.uid) {
         drop_references(
             registry,
             context,
             &dependent.key,
-            std::slice::from_ref(&owner.head.uid),
+            std::slice::from_ref(&owner.metadata.uid),
         )
         .await?;
     }
     drop_finalizer(registry, context, &owner.key, ORPHAN).await
 }
 
-/// Foreground: dependents first; the owner waits for those that say they block it.
+/// Foreground deletion: deletes dependents first. The owner waits for those with `blockOwnerDeletion`.
 async fn delete_dependents(
-    registry: &Registry,
+    registry: &ObjectRegistry,
     context: &WriteContext,
-    owner: &Stored,
+    owner: &StoredObject,
 ) -> Result<(), ApiError> {
-    let dependents = registry.store.dependents(&owner.head.uid);
-    let blocks = |dependent: &Stored| {
-        let mut references = dependent.head.owner_references.iter();
-        references
-            .any(|reference| reference.uid == owner.head.uid && reference.block_owner_deletion == Some(true))
+    let dependents = registry.store.dependents(&owner.metadata.uid);
+    let blocks = |dependent: &StoredObject| {
+        let mut references = dependent.metadata.owner_references.iter();
+        references.any(|reference| {
+            reference.uid == owner.metadata.uid && reference.block_owner_deletion == Some(true)
+        })
     };
     for dependent in dependents
         .iter()
-        .filter(|dependent| dependent.head.deletion_timestamp.is_none())
+        .filter(|dependent| dependent.metadata.deletion_timestamp.is_none())
     {
         follow_owners(registry, context, dependent).await?;
     }
@@ -210,7 +211,7 @@ async fn delete_dependents(
         .iter()
         .any(|dependent| blocks(dependent) && registry.store.get(&dependent.key).is_some())
     {
-        // The removal of a dependent brings the owner back here.
+        // The removal of a dependent enqueues the owner again.
         return Ok(());
     }
     drop_finalizer(registry, context, &owner.key, FOREGROUND).await

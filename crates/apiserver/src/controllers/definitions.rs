@@ -1,45 +1,49 @@
-//! The end of a CustomResourceDefinition: its objects first, then itself.
+//! Deletion of CustomResourceDefinitions: their objects first, then the definition.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{Pass, target, woken};
+use super::{ReconcileResult, target, wait_for_change};
 use crate::catalog::storage_name;
 use crate::crd::{CLEANUP_FINALIZER, RESOURCE};
 use crate::error::ApiError;
 use crate::meta;
-use crate::registry::{DeleteOptions, Registry, WriteContext};
-use crate::store::Stored;
+use crate::registry::{DeleteOptions, ObjectRegistry, WriteContext};
+use crate::store::StoredObject;
 
-pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
+pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
     let context = WriteContext::internal("crd-finalizer");
-    let mut news = [registry.store.subscribe(&Arc::from(RESOURCE))];
-    let mut pass = Pass::Again;
-    while woken(&mut news, pass, &mut stopped).await {
-        pass = Pass::Done;
+    let mut changes = [registry.store.subscribe(&Arc::from(RESOURCE))];
+    let mut result = ReconcileResult::Retry;
+    while wait_for_change(&mut changes, result, &mut stopped).await {
+        result = ReconcileResult::Done;
         for crd in registry.store.list(RESOURCE, "").objects {
             let held = crd
-                .head
+                .metadata
                 .finalizers
                 .iter()
                 .any(|finalizer| finalizer == CLEANUP_FINALIZER);
-            if crd.head.deletion_timestamp.is_none() || !held {
+            if crd.metadata.deletion_timestamp.is_none() || !held {
                 continue;
             }
             match remove_objects(&registry, &context, &crd).await {
-                Ok(Pass::Done) => {}
-                Ok(Pass::Again) => pass = Pass::Again,
+                Ok(ReconcileResult::Done) => {}
+                Ok(ReconcileResult::Retry) => result = ReconcileResult::Retry,
                 Err(error) => {
-                    tracing::debug!(%error, crd = crd.key.name(), "the definition's objects are not gone yet");
-                    pass = Pass::Again;
+                    tracing::debug!(%error, crd = crd.key.name(), "will retry deletion of custom resources");
+                    result = ReconcileResult::Retry;
                 }
             }
         }
     }
 }
 
-async fn remove_objects(registry: &Registry, context: &WriteContext, crd: &Stored) -> Result<Pass, ApiError> {
+async fn remove_objects(
+    registry: &ObjectRegistry,
+    context: &WriteContext,
+    crd: &StoredObject,
+) -> Result<ReconcileResult, ApiError> {
     let object = crd.value()?;
     let text = |pointer: &str| {
         let value = serde_json::Value::Object(object.clone());
@@ -52,7 +56,7 @@ async fn remove_objects(registry: &Registry, context: &WriteContext, crd: &Store
     let resource = storage_name(&text("/spec/group"), &text("/spec/names/plural"));
     let mut left = 0_usize;
     for stored in registry.store.list(&resource, "").objects {
-        if stored.head.deletion_timestamp.is_none()
+        if stored.metadata.deletion_timestamp.is_none()
             && let Some(target) = target(registry, &stored.key, "")
         {
             match registry.delete(&target, context, &DeleteOptions::default()).await {
@@ -63,10 +67,10 @@ async fn remove_objects(registry: &Registry, context: &WriteContext, crd: &Store
         left += usize::from(registry.store.get(&stored.key).is_some());
     }
     if left > 0 {
-        return Ok(Pass::Again);
+        return Ok(ReconcileResult::Retry);
     }
     let Some(target) = target(registry, &crd.key, "") else {
-        return Ok(Pass::Done);
+        return Ok(ReconcileResult::Done);
     };
     let outcome = registry
         .edit(&target, context, &|crd| {
@@ -77,6 +81,6 @@ async fn remove_objects(registry: &Registry, context: &WriteContext, crd: &Store
         .await;
     match outcome {
         Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(Pass::Done),
+        _ => Ok(ReconcileResult::Done),
     }
 }

@@ -1,7 +1,7 @@
-//! What a cluster does by itself: the few controllers without which the API's promises would stay promises.
+//! The built-in controllers that the API's semantics depend on.
 //!
-//! Each looks at the store's current state whenever something it cares about has changed, so nothing is lost by a
-//! restart and nothing queues up.
+//! Each reconciles the current state of the store after a relevant change. There is no queue, and a restart loses
+//! nothing.
 
 mod budgets;
 mod collector;
@@ -14,39 +14,51 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::catalog::Definition;
-use crate::registry::{Registry, Target};
-use crate::store::Key;
+use crate::catalog::ResourceDefinition;
+use crate::registry::{ObjectRegistry, ObjectTarget};
+use crate::store::ObjectKey;
 
-/// A pass that could not finish is tried again after this.
+/// An incomplete reconcile is retried after this time.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What a kube-apiserver does itself, without a controller manager beside it.
-pub(crate) fn start_own(registry: &Arc<Registry>, stopped: &watch::Receiver<bool>, tasks: &mut JoinSet<()>) {
+/// Starts the controllers that a kube-apiserver runs itself, without a controller manager.
+pub(crate) fn start_own(
+    registry: &Arc<ObjectRegistry>,
+    stopped: &watch::Receiver<bool>,
+    tasks: &mut JoinSet<()>,
+) {
     tasks.spawn(definitions::run(Arc::clone(registry), stopped.clone()));
 }
 
-/// What a controller manager adds.
-pub(crate) fn start(registry: &Arc<Registry>, stopped: &watch::Receiver<bool>, tasks: &mut JoinSet<()>) {
+/// Starts the controllers of a controller manager.
+pub(crate) fn start(
+    registry: &Arc<ObjectRegistry>,
+    stopped: &watch::Receiver<bool>,
+    tasks: &mut JoinSet<()>,
+) {
     tasks.spawn(collector::run(Arc::clone(registry), stopped.clone()));
     tasks.spawn(namespaces::run(Arc::clone(registry), stopped.clone()));
     tasks.spawn(budgets::run(Arc::clone(registry), stopped.clone()));
 }
 
-/// Whether a pass left something to come back for.
+/// Whether a reconcile must be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
+enum ReconcileResult {
     Done,
-    Again,
+    Retry,
 }
 
-/// Waits for news on any of the channels, for the retry of an unfinished pass, or for the end (`false`).
-async fn woken(news: &mut [watch::Receiver<u64>], pass: Pass, stopped: &mut watch::Receiver<bool>) -> bool {
-    let changed = futures::future::select_all(news.iter_mut().map(|channel| Box::pin(channel.changed())));
+/// Waits for a change on any of the channels, for the retry of an incomplete reconcile, or for the stop (`false`).
+async fn wait_for_change(
+    changes: &mut [watch::Receiver<u64>],
+    result: ReconcileResult,
+    stopped: &mut watch::Receiver<bool>,
+) -> bool {
+    let changed = futures::future::select_all(changes.iter_mut().map(|channel| Box::pin(channel.changed())));
     let retry = async {
-        match pass {
-            Pass::Again => tokio::time::sleep(RETRY).await,
-            Pass::Done => std::future::pending().await,
+        match result {
+            ReconcileResult::Retry => tokio::time::sleep(RETRY).await,
+            ReconcileResult::Done => std::future::pending().await,
         }
     };
     tokio::select! {
@@ -56,10 +68,10 @@ async fn woken(news: &mut [watch::Receiver<u64>], pass: Pass, stopped: &mut watc
     }
 }
 
-fn target(registry: &Registry, key: &Key, subresource: &str) -> Option<Target> {
+fn target(registry: &ObjectRegistry, key: &ObjectKey, subresource: &str) -> Option<ObjectTarget> {
     let catalog = registry.catalog();
-    let definition: &Arc<Definition> = catalog.stored(&key.resource)?;
-    Some(Target {
+    let definition: &Arc<ResourceDefinition> = catalog.stored(&key.resource)?;
+    Some(ObjectTarget {
         definition: Arc::clone(definition),
         namespace: key.namespace().to_owned(),
         name: key.name().to_owned(),

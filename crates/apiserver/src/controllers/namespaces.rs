@@ -1,4 +1,4 @@
-//! The end of a namespace: everything in it first, then itself.
+//! Deletion of namespaces: their content first, then the namespace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,51 +7,51 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Pass, target, woken};
+use super::{ReconcileResult, target, wait_for_change};
 use crate::clock::rfc3339;
 use crate::crd::set_condition;
 use crate::error::ApiError;
-use crate::registry::{DeleteOptions, Propagation, Registry, WriteContext};
-use crate::store::Stored;
+use crate::registry::{DeleteOptions, ObjectRegistry, PropagationPolicy, WriteContext};
+use crate::store::StoredObject;
 
-/// As long as Kubernetes' own controller holds back after a namespace was deleted.
+/// As long as Kubernetes' own controller waits after a namespace was deleted.
 const UNHELD_GRACE: Duration = Duration::from_secs(5);
 
-pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
+pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
     let context = WriteContext::internal("namespace-controller");
-    let mut news = [registry.store.subscribe(&Arc::from("namespaces"))];
-    let mut pass = Pass::Again;
+    let mut changes = [registry.store.subscribe(&Arc::from("namespaces"))];
+    let mut result = ReconcileResult::Retry;
     let mut unheld: BTreeMap<String, Instant> = BTreeMap::new();
-    while woken(&mut news, pass, &mut stopped).await {
-        pass = Pass::Done;
+    while wait_for_change(&mut changes, result, &mut stopped).await {
+        result = ReconcileResult::Done;
         for namespace in registry.store.list("namespaces", "").objects {
-            if namespace.head.deletion_timestamp.is_none() {
+            if namespace.metadata.deletion_timestamp.is_none() {
                 continue;
             }
-            // Whoever took the finalizers away means to remove the namespace; only if they do not is it done for them.
+            // A client that removes the finalizers usually removes the namespace too. This only completes it otherwise.
             if !is_held(&namespace) {
                 let since = unheld
-                    .entry(namespace.head.uid.clone())
+                    .entry(namespace.metadata.uid.clone())
                     .or_insert_with(Instant::now);
                 if since.elapsed() < UNHELD_GRACE {
-                    pass = Pass::Again;
+                    result = ReconcileResult::Retry;
                     continue;
                 }
             }
-            unheld.remove(&namespace.head.uid);
+            unheld.remove(&namespace.metadata.uid);
             match empty(&registry, &context, &namespace).await {
-                Ok(Pass::Done) => {}
-                Ok(Pass::Again) => pass = Pass::Again,
+                Ok(ReconcileResult::Done) => {}
+                Ok(ReconcileResult::Retry) => result = ReconcileResult::Retry,
                 Err(error) => {
-                    tracing::debug!(%error, namespace = namespace.key.name(), "namespace controller will come back");
-                    pass = Pass::Again;
+                    tracing::debug!(%error, namespace = namespace.key.name(), "will retry namespace deletion");
+                    result = ReconcileResult::Retry;
                 }
             }
         }
     }
 }
 
-fn is_held(namespace: &Stored) -> bool {
+fn is_held(namespace: &StoredObject) -> bool {
     let object = namespace.value().unwrap_or_default();
     let finalizers = object.get("spec").and_then(|spec| spec.get("finalizers"));
     finalizers
@@ -59,14 +59,18 @@ fn is_held(namespace: &Stored) -> bool {
         .is_some_and(|list| !list.is_empty())
 }
 
-/// Deletes what is in a namespace; when nothing is left, lets the namespace itself go.
-async fn empty(registry: &Registry, context: &WriteContext, namespace: &Stored) -> Result<Pass, ApiError> {
+/// Deletes the content of a namespace, and removes the namespace's finalizer when nothing is left.
+async fn empty(
+    registry: &ObjectRegistry,
+    context: &WriteContext,
+    namespace: &StoredObject,
+) -> Result<ReconcileResult, ApiError> {
     let options = DeleteOptions {
-        propagation: Some(Propagation::Background),
+        propagation: Some(PropagationPolicy::Background),
         ..DeleteOptions::default()
     };
     let mut left = 0_usize;
-    let mut remaining = Remaining::default();
+    let mut remaining = RemainingContent::default();
     for resource in registry.store.resource_names() {
         for stored in registry.store.list(&resource, namespace.key.name()).objects {
             let Some(target) =
@@ -74,7 +78,7 @@ async fn empty(registry: &Registry, context: &WriteContext, namespace: &Stored) 
             else {
                 continue;
             };
-            if stored.head.deletion_timestamp.is_none() {
+            if stored.metadata.deletion_timestamp.is_none() {
                 match registry.delete(&target, context, &options).await {
                     Err(error) if !error.is_not_found() => return Err(error),
                     _ => {}
@@ -83,7 +87,7 @@ async fn empty(registry: &Registry, context: &WriteContext, namespace: &Stored) 
             if let Some(held) = registry.store.get(&stored.key) {
                 left += 1;
                 *remaining.content.entry(format!("{resource}.")).or_default() += 1;
-                for finalizer in &held.head.finalizers {
+                for finalizer in &held.metadata.finalizers {
                     *remaining.finalizers.entry(finalizer.clone()).or_default() += 1;
                 }
             }
@@ -91,25 +95,25 @@ async fn empty(registry: &Registry, context: &WriteContext, namespace: &Stored) 
     }
     if left > 0 {
         report(registry, context, namespace, &remaining).await?;
-        return Ok(Pass::Again);
+        return Ok(ReconcileResult::Retry);
     }
     finalize(registry, context, namespace).await?;
-    Ok(Pass::Done)
+    Ok(ReconcileResult::Done)
 }
 
-/// What keeps a namespace: objects by resource, and the finalizers on them.
+/// The remaining content of a namespace: objects by resource, and their finalizers.
 #[derive(Debug, Default)]
-struct Remaining {
+struct RemainingContent {
     content: BTreeMap<String, usize>,
     finalizers: BTreeMap<String, usize>,
 }
 
-/// Says in the namespace's conditions what it waits for.
+/// Reports the remaining content in the namespace's conditions.
 async fn report(
-    registry: &Registry,
+    registry: &ObjectRegistry,
     context: &WriteContext,
-    namespace: &Stored,
-    remaining: &Remaining,
+    namespace: &StoredObject,
+    remaining: &RemainingContent,
 ) -> Result<(), ApiError> {
     let Some(target) = target(registry, &namespace.key, "status") else {
         return Ok(());
@@ -178,7 +182,11 @@ async fn report(
     Ok(())
 }
 
-async fn finalize(registry: &Registry, context: &WriteContext, namespace: &Stored) -> Result<(), ApiError> {
+async fn finalize(
+    registry: &ObjectRegistry,
+    context: &WriteContext,
+    namespace: &StoredObject,
+) -> Result<(), ApiError> {
     let Some(target) = target(registry, &namespace.key, "finalize") else {
         return Ok(());
     };

@@ -1,7 +1,7 @@
-//! CustomResourceDefinitions: what happens to them when they are written, and what they make the server serve.
+//! CustomResourceDefinitions: their status, and the resources they add to the catalog.
 //!
-//! Names are accepted or refused in the write itself, so a definition is established (and its resource served) by the
-//! time the client has its answer.
+//! Names are accepted or rejected in the write itself, so that a definition is established and its resource served
+//! before the client gets the response.
 
 mod status;
 
@@ -12,16 +12,16 @@ use serde_json::Value;
 pub(crate) use status::{default_names, establish, prepare, set_condition, terminate};
 
 use crate::catalog::{Catalog, CustomDefinition};
-use crate::registry::Registry;
+use crate::registry::ObjectRegistry;
 
-/// Where definitions are stored.
+/// The resource under which definitions are stored.
 pub(crate) const RESOURCE: &str = "customresourcedefinitions.apiextensions.k8s.io";
-/// Keeps a definition until its objects are gone.
+/// The finalizer that keeps a definition until its objects are gone.
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Rebuilds what is served from the stored definitions.
-pub(crate) fn reload(registry: &Registry) {
-    registry.replace_catalog(|store, known| {
+/// Rebuilds the catalog from the stored definitions.
+pub(crate) fn reload(registry: &ObjectRegistry) {
+    registry.replace_catalog(|store, compiled| {
         let mut definitions = Vec::new();
         for stored in store.list(RESOURCE, "").objects {
             let Ok(crd) = stored.value() else {
@@ -29,7 +29,7 @@ pub(crate) fn reload(registry: &Registry) {
             };
             let crd = Value::Object(crd);
             if status::is_established(&crd)
-                && let Some(definition) = CustomDefinition::read(&crd, known)
+                && let Some(definition) = CustomDefinition::read(&crd, compiled)
             {
                 definitions.push(definition);
             }

@@ -1,30 +1,30 @@
-//! The status of a definition: which names it got, which versions were ever stored, whether it serves.
+//! The status of a definition: accepted names, stored versions, conditions.
 
 use serde_json::{Value, json};
 
 use super::{CLEANUP_FINALIZER, RESOURCE};
-use crate::meta::{self, Object};
-use crate::store::Store;
+use crate::meta::{self, JsonObject};
+use crate::store::ObjectStore;
 
-/// Completes a definition that is about to be stored: remembers which versions ever were.
-pub(crate) fn prepare(old: Option<&Object>, crd: &mut Object) {
+/// Adds the storage version to the status of a definition before it is stored.
+pub(crate) fn prepare(old: Option<&JsonObject>, crd: &mut JsonObject) {
     let mut status = old
         .and_then(|old| old.get("status"))
         .cloned()
         .unwrap_or_else(|| json!({}));
-    remember_stored_version(crd, &mut status);
+    add_stored_version(crd, &mut status);
     crd.insert("status".to_owned(), status);
 }
 
-/// Decides on the names of a stored definition, which makes it serve.
-pub(crate) fn establish(store: &Store, crd: &mut Object, now: &str) {
+/// Accepts or rejects the names of a stored definition and sets its conditions.
+pub(crate) fn establish(store: &ObjectStore, crd: &mut JsonObject, now: &str) {
     let mut status = crd.get("status").cloned().unwrap_or_else(|| json!({}));
     let names = crd
         .get("spec")
         .map(|spec| spec["names"].clone())
         .unwrap_or_default();
     let established = is_established(&Value::Object(crd.clone()));
-    let (accepted, conflict) = judge_names(store, crd, &names);
+    let (accepted, conflict) = accept_names(store, crd, &names);
     status["acceptedNames"] = accepted;
     match conflict {
         None => {
@@ -57,8 +57,8 @@ pub(crate) fn establish(store: &Store, crd: &mut Object, now: &str) {
     crd.insert("status".to_owned(), status);
 }
 
-/// Marks a definition that is being deleted: its objects go first.
-pub(crate) fn terminate(crd: &mut Object, now: &str) {
+/// Sets the Terminating condition of a definition: its objects are deleted first.
+pub(crate) fn terminate(crd: &mut JsonObject, now: &str) {
     let mut finalizers = meta::finalizers(crd);
     if !finalizers.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
         finalizers.push(CLEANUP_FINALIZER.to_owned());
@@ -76,7 +76,7 @@ pub(crate) fn terminate(crd: &mut Object, now: &str) {
     );
 }
 
-/// Whether a stored definition serves requests.
+/// Returns whether a stored definition is established.
 pub(super) fn is_established(crd: &Value) -> bool {
     let conditions = crd.pointer("/status/conditions").and_then(Value::as_array);
     let mut established = conditions
@@ -86,8 +86,8 @@ pub(super) fn is_established(crd: &Value) -> bool {
     established.any(|condition| condition["status"] == "True")
 }
 
-/// Fills in the names that follow from the kind.
-pub(crate) fn default_names(crd: &mut Object) {
+/// Fills in the names that derive from the kind.
+pub(crate) fn default_names(crd: &mut JsonObject) {
     let Some(spec) = crd.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
     };
@@ -105,8 +105,12 @@ pub(crate) fn default_names(crd: &mut Object) {
     }
 }
 
-/// The names that no other definition of the group has, and the last of those that one does.
-fn judge_names(store: &Store, crd: &Object, names: &Value) -> (Value, Option<(&'static str, String)>) {
+/// Returns the names that no other definition of the group has, and the last conflict.
+fn accept_names(
+    store: &ObjectStore,
+    crd: &JsonObject,
+    names: &Value,
+) -> (Value, Option<(&'static str, String)>) {
     let group = crd
         .get("spec")
         .map(|spec| spec["group"].clone())
@@ -163,7 +167,7 @@ fn judge_names(store: &Store, crd: &Object, names: &Value) -> (Value, Option<(&'
     (accepted, conflict)
 }
 
-fn remember_stored_version(crd: &Object, status: &mut Value) {
+fn add_stored_version(crd: &JsonObject, status: &mut Value) {
     let versions = crd.get("spec").and_then(|spec| spec["versions"].as_array());
     let storage = versions
         .into_iter()

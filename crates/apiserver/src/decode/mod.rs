@@ -1,8 +1,7 @@
-//! Turning request bodies into values, and noticing what does not belong there.
+//! Decoding of JSON request bodies, with strict validation of fields.
 //!
-//! Duplicate keys are visible only while bytes are being read, so this is where they are found. For built-in
-//! kinds unknown fields are found in the same pass, in the order in which they are written; custom resources
-//! report theirs when they are pruned.
+//! Duplicate keys are visible only while bytes are read, so they are found here. For built-in kinds unknown fields are
+//! found in the same pass, in the order of the body. Unknown fields of custom resources are found when they are pruned.
 
 mod scalars;
 mod strict;
@@ -14,18 +13,18 @@ pub use types::type_error;
 use crate::schema::Schema;
 use serde_json::Value;
 
-/// What a client wants to happen to fields it should not have sent.
+/// The `fieldValidation` parameter: what happens to unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
     Ignore,
-    /// The default of the API: tell the client in a warning header.
+    /// The default of the API: a warning header.
     #[default]
     Warn,
     Strict,
 }
 
 impl FieldValidation {
-    /// Reads the query parameter; `None` for a value the API does not know.
+    /// Parses the query parameter; `None` for an invalid value.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "" | "Warn" => Some(Self::Warn),
@@ -36,12 +35,12 @@ impl FieldValidation {
     }
 }
 
-/// A decoded body and what a strict reader would object to, in Kubernetes' words.
+/// A decoded body and its strict decoding errors, as Kubernetes words them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decoded {
+pub struct DecodedBody {
     pub value: Value,
     /// Such as `unknown field "spec.x"` or `duplicate field "spec.y"`.
-    pub objections: Vec<String>,
+    pub strict_errors: Vec<String>,
 }
 
 /// The body is not JSON.
@@ -49,14 +48,14 @@ pub struct Decoded {
 #[error("{0}")]
 pub struct NotJson(pub String);
 
-/// Decodes a body, looking for duplicate keys and, when a schema is given, for unknown fields.
-pub fn decode(body: &[u8], schema: Option<&Schema>) -> Result<Decoded, NotJson> {
+/// Decodes a body and finds duplicate keys and, with a schema, unknown fields.
+pub fn decode(body: &[u8], schema: Option<&Schema>) -> Result<DecodedBody, NotJson> {
     strict::decode(body, schema).map_err(|error| NotJson(syntax::go_message(body, &error)))
 }
 
-/// Joins objections into the message of a refused request.
-pub fn strict_message(objections: &[String]) -> String {
-    format!("strict decoding error: {}", objections.join(", "))
+/// Joins strict decoding errors into the message of a rejected request.
+pub fn strict_message(strict_errors: &[String]) -> String {
+    format!("strict decoding error: {}", strict_errors.join(", "))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Strings that Go decodes into something narrower than a string.
+//! Validation of strings that Go decodes into narrower types.
 
 use crate::go_text;
 use serde_json::Value;
@@ -7,7 +7,7 @@ const QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const TIME_LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 
-/// Why a value is no resource quantity.
+/// Returns why a value is not a resource quantity.
 pub(super) fn quantity_error(value: &Value) -> Option<String> {
     let valid = match value {
         Value::Number(_) | Value::Null => true,
@@ -35,7 +35,7 @@ fn is_quantity(text: &str) -> bool {
     plausible && (known || exponent)
 }
 
-/// Why a text is no base64.
+/// Returns why a text is not base64.
 pub(super) fn base64_error(text: &str) -> Option<String> {
     use base64::Engine as _;
     // Go skips line breaks inside base64.
@@ -48,7 +48,7 @@ pub(super) fn base64_error(text: &str) -> Option<String> {
     Some(format!("illegal base64 data at input byte {at}"))
 }
 
-/// Why a text is no RFC 3339 time, naming the first part that fails.
+/// Returns why a text is not an RFC 3339 time, naming the first invalid part.
 pub(super) fn time_error(text: &str) -> Option<String> {
     let mut rest = text;
     for (part, width) in [
@@ -78,7 +78,7 @@ pub(super) fn time_error(text: &str) -> Option<String> {
         rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
     }
     if rest == "Z" || is_offset(rest) {
-        // The shape is right; what remains is whether such a day and hour exist.
+        // The format is valid; what remains is whether such a day and hour exist.
         let exists = text.parse::<jiff::Timestamp>().is_ok();
         return (!exists).then(|| format!("parsing time {}: day out of range", go_text::quote(text)));
     }
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_told_from_other_texts() {
+    fn quantities_are_distinguished_from_other_texts() {
         for good in ["1", "0.5", "100m", "1Gi", "-3", "+1k", "1e3", "1E-3", ".5", "5."] {
             assert!(is_quantity(good), "{good}");
         }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_errors_say_where() {
+    fn base64_errors_contain_the_position() {
         assert_eq!(base64_error("aGk="), None);
         assert_eq!(base64_error("aG\nk="), None);
         assert_eq!(

@@ -1,51 +1,51 @@
-//! A JSON reader that keeps track of where it is.
+//! A JSON decoder that tracks the path of each value.
 
-use super::Decoded;
+use super::DecodedBody;
 use crate::go_text;
-use crate::schema::{Member, Node, Schema};
+use crate::schema::{MemberSchema, Schema, SchemaNode};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt::{self, Write as _};
 
-/// More objections than this help nobody and cost memory; Kubernetes stops at the same number.
+/// Further errors are not collected, to bound memory; Kubernetes stops at the same number.
 const MAX_OBJECTIONS: usize = 100;
 
-pub(super) fn decode(body: &[u8], schema: Option<&Schema>) -> Result<Decoded, serde_json::Error> {
+pub(super) fn decode(body: &[u8], schema: Option<&Schema>) -> Result<DecodedBody, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let mut reader = Reader {
+    let mut reader = StrictReader {
         schema,
         path: String::new(),
-        objections: Vec::new(),
+        strict_errors: Vec::new(),
     };
-    let place = schema.map_or(Place::Unchecked, |schema| Place::Node(schema.root()));
+    let place = schema.map_or(NextSchema::Unchecked, |schema| NextSchema::Node(schema.root()));
     let value = ValueSeed {
         reader: &mut reader,
         place,
     }
     .deserialize(&mut deserializer)?;
     deserializer.end()?;
-    Ok(Decoded {
+    Ok(DecodedBody {
         value,
-        objections: reader.objections,
+        strict_errors: reader.strict_errors,
     })
 }
 
-struct Reader<'s> {
+struct StrictReader<'s> {
     schema: Option<&'s Schema>,
     path: String,
-    objections: Vec<String>,
+    strict_errors: Vec<String>,
 }
 
-/// What is known about the value that comes next.
+/// The schema of the value that comes next.
 #[derive(Clone, Copy)]
-enum Place<'s> {
-    Node(&'s Node),
+enum NextSchema<'s> {
+    Node(&'s SchemaNode),
     Unchecked,
 }
 
-impl<'s> Reader<'s> {
+impl<'s> StrictReader<'s> {
     fn object(&mut self, problem: &str, key: &str) {
-        if self.objections.len() >= MAX_OBJECTIONS {
+        if self.strict_errors.len() >= MAX_OBJECTIONS {
             return;
         }
         let path = if self.path.is_empty() {
@@ -54,39 +54,39 @@ impl<'s> Reader<'s> {
             format!("{}.{key}", self.path)
         };
         let text = format!("{problem} {}", go_text::quote(&path));
-        if !self.objections.contains(&text) {
-            self.objections.push(text);
+        if !self.strict_errors.contains(&text) {
+            self.strict_errors.push(text);
         }
     }
 
-    fn member(&mut self, place: Place<'s>, key: &str) -> Place<'s> {
-        let (Place::Node(node), Some(schema)) = (place, self.schema) else {
-            return Place::Unchecked;
+    fn member(&mut self, place: NextSchema<'s>, key: &str) -> NextSchema<'s> {
+        let (NextSchema::Node(node), Some(schema)) = (place, self.schema) else {
+            return NextSchema::Unchecked;
         };
         if node.preserve_unknown && node.property(key).is_none() {
-            return Place::Unchecked;
+            return NextSchema::Unchecked;
         }
         match schema.member(node, key) {
-            Member::Known(node) => Place::Node(node),
-            Member::Schemaless => Place::Unchecked,
-            Member::Unknown => {
+            MemberSchema::Known(node) => NextSchema::Node(node),
+            MemberSchema::Schemaless => NextSchema::Unchecked,
+            MemberSchema::Unknown => {
                 self.object("unknown field", key);
-                Place::Unchecked
+                NextSchema::Unchecked
             }
         }
     }
 
-    fn items(&self, place: Place<'s>) -> Place<'s> {
-        let (Place::Node(node), Some(schema)) = (place, self.schema) else {
-            return Place::Unchecked;
+    fn items(&self, place: NextSchema<'s>) -> NextSchema<'s> {
+        let (NextSchema::Node(node), Some(schema)) = (place, self.schema) else {
+            return NextSchema::Unchecked;
         };
-        schema.items(node).map_or(Place::Unchecked, Place::Node)
+        schema.items(node).map_or(NextSchema::Unchecked, NextSchema::Node)
     }
 }
 
 struct ValueSeed<'r, 's> {
-    reader: &'r mut Reader<'s>,
-    place: Place<'s>,
+    reader: &'r mut StrictReader<'s>,
+    place: NextSchema<'s>,
 }
 
 impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_> {

@@ -1,8 +1,8 @@
-//! What is wrong with broken JSON, in the words of Go's decoder.
+//! JSON syntax errors, with the messages of Go's decoder.
 
 use crate::go_text;
 
-/// The message Go would give for an error of our reader, as far as both see the same cause.
+/// Returns Go's message for a syntax error, as far as both decoders see the same cause.
 pub(super) fn go_message(body: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
@@ -40,7 +40,7 @@ pub(super) fn go_message(body: &[u8], error: &serde_json::Error) -> String {
     format!("invalid character {found} {place}")
 }
 
-/// Where in the body the reader stopped.
+/// Returns the position in the body where the decoder stopped.
 fn offset(body: &[u8], error: &serde_json::Error) -> usize {
     let lines = body
         .split_inclusive(|byte| *byte == b'\n')
@@ -48,7 +48,7 @@ fn offset(body: &[u8], error: &serde_json::Error) -> usize {
     lines.map(<[u8]>::len).sum::<usize>() + error.column().saturating_sub(1)
 }
 
-/// The literal that was begun before this place, and the character it needed here.
+/// Returns the literal that begins before this position, and the character expected here.
 fn broken_literal(body: &[u8], at: usize) -> Option<(&'static str, char)> {
     ["null", "true", "false"].into_iter().find_map(|literal| {
         (1..literal.len())
@@ -57,7 +57,7 @@ fn broken_literal(body: &[u8], at: usize) -> Option<(&'static str, char)> {
     })
 }
 
-/// The offending character in the quotes Go puts around it.
+/// Returns the offending character in Go's quotes.
 fn character(body: &[u8], at: usize) -> String {
     match body.get(at) {
         None => "' '".to_owned(),

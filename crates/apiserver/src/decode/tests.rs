@@ -21,7 +21,7 @@ fn duplicate_and_unknown_fields_are_reported_once_in_the_order_they_are_written(
     }"#;
     let decoded = decode(body, Some(&schema("Pod"))).expect("decodes");
     assert_eq!(
-        decoded.objections,
+        decoded.strict_errors,
         [
             "unknown field \"zzz\"",
             "duplicate field \"metadata.name\"",
@@ -34,7 +34,7 @@ fn duplicate_and_unknown_fields_are_reported_once_in_the_order_they_are_written(
     );
     assert_eq!(decoded.value["metadata"]["name"], "c", "the last one wins");
     assert_eq!(
-        strict_message(&decoded.objections[..2]),
+        strict_message(&decoded.strict_errors[..2]),
         "strict decoding error: unknown field \"zzz\", duplicate field \"metadata.name\""
     );
 }
@@ -42,7 +42,7 @@ fn duplicate_and_unknown_fields_are_reported_once_in_the_order_they_are_written(
 #[test]
 fn without_a_schema_only_duplicates_are_noticed() {
     let decoded = decode(br#"{"spec": {"a": {"b": 1, "b": 2}, "zzz": 1}}"#, None).expect("decodes");
-    assert_eq!(decoded.objections, ["duplicate field \"spec.a.b\""]);
+    assert_eq!(decoded.strict_errors, ["duplicate field \"spec.a.b\""]);
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn free_form_places_accept_any_field() {
     let body = br#"{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{"name":"a","managedFields":[{"fieldsV1":{"f:x":{}}}]},
         "revision":1,"data":{"anything":{"goes":[1]}}}"#;
     let decoded = decode(body, Some(&schema("ControllerRevision"))).expect("decodes");
-    assert_eq!(decoded.objections, Vec::<String>::new());
+    assert_eq!(decoded.strict_errors, Vec::<String>::new());
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn numbers_become_what_kubernetes_keeps_of_them() {
 }
 
 #[test]
-fn broken_json_is_refused_in_the_words_of_go() {
+fn broken_json_is_rejected_with_the_message_of_go() {
     for (body, expected) in [
         ("", "unexpected end of JSON input"),
         ("{", "unexpected end of JSON input"),

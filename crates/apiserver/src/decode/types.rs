@@ -1,29 +1,29 @@
 //! Values of the wrong type in a built-in object, reported as Go's decoder reports them.
 //!
-//! Only the first one is reported, because Go stops there. Custom resources do not come this way: their schema
-//! validation reports every mistake at once.
+//! Only the first one is reported, because Go stops there. Custom resources are validated against their schema instead,
+//! which reports every error at once.
 
 use super::scalars;
-use crate::schema::{Additional, JsonType, Member, Node, Schema};
+use crate::schema::{AdditionalMembers, JsonType, MemberSchema, Schema, SchemaNode};
 use serde_json::Value;
 
-/// The first value that cannot be decoded into the Go type behind the schema.
+/// Returns the first value that cannot be decoded into the Go type behind the schema.
 pub fn type_error(value: &Value, schema: &Schema) -> Option<String> {
-    let mut walk = Walk {
+    let mut walk = TypeWalk {
         schema,
         path: Vec::new(),
     };
     walk.check(value, schema.root(), None)
 }
 
-struct Walk<'s> {
+struct TypeWalk<'s> {
     schema: &'s Schema,
     path: Vec<String>,
 }
 
-impl<'s> Walk<'s> {
+impl<'s> TypeWalk<'s> {
     /// `owner` is the Go struct that holds the value.
-    fn check(&mut self, value: &Value, node: &'s Node, owner: Option<&'s str>) -> Option<String> {
+    fn check(&mut self, value: &Value, node: &'s SchemaNode, owner: Option<&'s str>) -> Option<String> {
         if value.is_null() {
             return None;
         }
@@ -31,7 +31,7 @@ impl<'s> Walk<'s> {
             (JsonType::Object, Value::Object(fields)) => {
                 let owner = node.type_name.as_deref().or(owner);
                 for (name, member) in fields {
-                    let Member::Known(child) = self.schema.member(node, name) else {
+                    let MemberSchema::Known(child) = self.schema.member(node, name) else {
                         continue;
                     };
                     // Go counts the fields of structs, not the keys of maps.
@@ -68,7 +68,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    fn mismatch(&self, value: &Value, node: &Node, owner: Option<&str>) -> String {
+    fn mismatch(&self, value: &Value, node: &SchemaNode, owner: Option<&str>) -> String {
         let found = match value {
             Value::Null => "null".to_owned(),
             Value::Bool(_) => "bool".to_owned(),
@@ -90,7 +90,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    fn go_type(&self, node: &Node) -> String {
+    fn go_type(&self, node: &SchemaNode) -> String {
         match node.json_type {
             JsonType::Object => match (&node.type_name, self.values(node)) {
                 (Some(name), _) => format!("v1.{name}"),
@@ -116,23 +116,23 @@ impl<'s> Walk<'s> {
         }
     }
 
-    fn values(&self, node: &Node) -> Option<&Node> {
+    fn values(&self, node: &SchemaNode) -> Option<&SchemaNode> {
         match node.additional {
-            Additional::Schema(id) => Some(self.schema.node(id)),
-            Additional::Schemaless | Additional::Unknown => None,
+            AdditionalMembers::Schema(id) => Some(self.schema.node(id)),
+            AdditionalMembers::Schemaless | AdditionalMembers::Unknown => None,
         }
     }
 }
 
-fn is_quantity(node: &Node) -> bool {
+fn is_quantity(node: &SchemaNode) -> bool {
     node.type_name.as_deref() == Some("Quantity")
 }
 
-fn format_of(node: &Node) -> Option<&str> {
+fn format_of(node: &SchemaNode) -> Option<&str> {
     node.checks.as_ref()?.format.as_deref()
 }
 
-fn fits(number: &serde_json::Number, node: &Node) -> bool {
+fn fits(number: &serde_json::Number, node: &SchemaNode) -> bool {
     match number.as_i64() {
         Some(value) => {
             let narrow = node.json_type == JsonType::IntOrString || format_of(node) == Some("int32");

@@ -1,12 +1,12 @@
-//! Defaults of the built-in kinds: what Kubernetes fills in before it looks any further.
+//! Defaults of the built-in kinds.
 //!
-//! Only absent fields are touched. Which kinds exist and how they are checked is decided elsewhere.
+//! Only absent fields are set.
 
 mod pods;
 
 use serde_json::{Value, json};
 
-/// What the server allocates for a service: one family of addresses, and the list form of its address.
+/// The cluster IP fields that the server allocates for a service: one IP family, and the list form of its address.
 pub(crate) fn allocate(service: &mut Value) {
     within(service, "spec", |spec| {
         if spec["type"] == "ExternalName" {
@@ -58,21 +58,21 @@ fn set(object: &mut Value, field: &str, default: Value) {
     }
 }
 
-/// Works on a member that exists.
+/// Calls a function on a member that exists.
 fn within(object: &mut Value, field: &str, work: impl FnOnce(&mut Value)) {
     if let Some(member) = object.get_mut(field).filter(|member| member.is_object()) {
         work(member);
     }
 }
 
-/// Works on every entry of a list that exists.
+/// Calls a function on every entry of a list that exists.
 fn each(object: &mut Value, field: &str, work: impl FnMut(&mut Value)) {
     if let Some(items) = object.get_mut(field).and_then(Value::as_array_mut) {
         items.iter_mut().for_each(work);
     }
 }
 
-/// What a node has is all for pods, unless it says otherwise.
+/// Sets allocatable to the capacity of the node if it is absent.
 fn node(object: &mut Value) {
     within(object, "status", |status| {
         if let Some(capacity) = status.get("capacity").cloned() {

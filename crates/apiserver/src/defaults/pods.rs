@@ -1,4 +1,4 @@
-//! Defaults of pods and of the templates that make them.
+//! Defaults of pods and of pod templates.
 
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ fn container(container: &mut Value) {
     within(container, "resources", requests_from_limits);
 }
 
-/// What is limited but not requested is requested at its limit.
+/// Sets requests to limits where only limits are set.
 fn requests_from_limits(resources: &mut Value) {
     let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else {
         return;
@@ -106,7 +106,7 @@ fn volume(volume: &mut Value) {
     within(volume, "hostPath", |path| set(path, "type", json!("")));
 }
 
-/// An image whose tag may move is always pulled.
+/// Images with a mutable tag are always pulled.
 fn pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or(image);
     let fixed = name.contains('@') || name.split_once(':').is_some_and(|(_, tag)| tag != "latest");

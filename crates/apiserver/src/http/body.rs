@@ -1,4 +1,4 @@
-//! Bodies: what comes in within limits, and what goes out without needless copies.
+//! Request bodies, read within limits, and response bodies, sent without needless copies.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -13,39 +13,39 @@ use http_body_util::BodyExt as _;
 
 use crate::error::ApiError;
 
-/// The body of every answer.
-pub struct ApiBody(Kind);
+/// The body of every response.
+pub struct ApiBody(BodyKind);
 
-enum Kind {
+enum BodyKind {
     Pieces(VecDeque<Bytes>),
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 
 impl ApiBody {
     pub fn empty() -> Self {
-        Self(Kind::Pieces(VecDeque::new()))
+        Self(BodyKind::Pieces(VecDeque::new()))
     }
 
     pub fn from_pieces(pieces: Vec<Bytes>) -> Self {
-        Self(Kind::Pieces(pieces.into()))
+        Self(BodyKind::Pieces(pieces.into()))
     }
 
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self(Kind::Stream(Box::pin(stream)))
+        Self(BodyKind::Stream(Box::pin(stream)))
     }
 }
 
 impl From<Bytes> for ApiBody {
     fn from(bytes: Bytes) -> Self {
-        Self(Kind::Pieces(VecDeque::from([bytes])))
+        Self(BodyKind::Pieces(VecDeque::from([bytes])))
     }
 }
 
 impl std::fmt::Debug for ApiBody {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kind = match self.0 {
-            Kind::Pieces(_) => "Pieces",
-            Kind::Stream(_) => "Stream",
+            BodyKind::Pieces(_) => "Pieces",
+            BodyKind::Stream(_) => "Stream",
         };
         formatter.debug_tuple("ApiBody").field(&kind).finish()
     }
@@ -60,8 +60,8 @@ impl Body for ApiBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut self.get_mut().0 {
-            Kind::Pieces(pieces) => Poll::Ready(pieces.pop_front().map(|piece| Ok(Frame::data(piece)))),
-            Kind::Stream(stream) => stream
+            BodyKind::Pieces(pieces) => Poll::Ready(pieces.pop_front().map(|piece| Ok(Frame::data(piece)))),
+            BodyKind::Stream(stream) => stream
                 .as_mut()
                 .poll_next(context)
                 .map(|next| next.map(|piece| Ok(Frame::data(piece)))),
@@ -69,29 +69,29 @@ impl Body for ApiBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(&self.0, Kind::Pieces(pieces) if pieces.is_empty())
+        matches!(&self.0, BodyKind::Pieces(pieces) if pieces.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Pieces(pieces) => {
+            BodyKind::Pieces(pieces) => {
                 SizeHint::with_exact(pieces.iter().map(|piece| piece.remaining() as u64).sum())
             }
-            Kind::Stream(_) => SizeHint::default(),
+            BodyKind::Stream(_) => SizeHint::default(),
         }
     }
 }
 
-/// How many times the limit is read and thrown away, so that the client hears the refusal instead of a broken pipe.
+/// How many times the limit is read and discarded, so that the client gets the response instead of a broken pipe.
 const DRAINED: usize = 8;
 
-/// Reads a request's body whole, within a size and a time.
-pub(super) async fn read<B>(body: B, limit: usize, patience: Duration) -> Result<Bytes, ApiError>
+/// Reads a whole request body, within a size and a time.
+pub(super) async fn read<B>(body: B, limit: usize, timeout: Duration) -> Result<Bytes, ApiError>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    match tokio::time::timeout(patience, collect(body, limit)).await {
+    match tokio::time::timeout(timeout, collect(body, limit)).await {
         Err(_) => Err(ApiError::timeout("the request's body did not arrive in time")),
         Ok(outcome) => outcome,
     }

@@ -1,8 +1,8 @@
-//! Discovery: which groups, versions and resources there are, in the old form and the aggregated one.
+//! Discovery of groups, versions and resources, unaggregated and aggregated.
 
 use serde_json::{Value, json};
 
-use crate::catalog::{Catalog, Definition, Subresource};
+use crate::catalog::{Catalog, ResourceDefinition, ServedSubresource};
 use crate::kinds::{self, storage_version_hash};
 
 /// `/api`
@@ -57,7 +57,7 @@ pub fn resources(catalog: &Catalog, group: &str, version: &str) -> Option<Value>
     Some(list)
 }
 
-fn resource(definition: &Definition) -> Value {
+fn resource(definition: &ResourceDefinition) -> Value {
     let mut resource = json!({"name": definition.plural, "singularName": definition.singular,
         "namespaced": definition.namespaced, "kind": definition.kind, "verbs": definition.verbs});
     if !definition.short_names.is_empty() {
@@ -73,7 +73,7 @@ fn resource(definition: &Definition) -> Value {
     resource
 }
 
-fn subresource(definition: &Definition, sub: &Subresource) -> Value {
+fn subresource(definition: &ResourceDefinition, sub: &ServedSubresource) -> Value {
     let mut resource = json!({"name": format!("{}/{}", definition.plural, sub.name), "singularName": "",
         "namespaced": definition.namespaced, "kind": sub.kind, "verbs": sub.verbs});
     if (&sub.group, &sub.version) != (&definition.group, &definition.version) {
@@ -83,7 +83,7 @@ fn subresource(definition: &Definition, sub: &Subresource) -> Value {
     resource
 }
 
-/// `/api` or `/apis` as one document with everything below.
+/// Returns `/api` or `/apis` as one aggregated document.
 pub fn aggregated(catalog: &Catalog, core: bool, version: &str) -> Value {
     let items: Vec<Value> = if core {
         vec![aggregated_group(catalog, "", &["v1"])]
@@ -117,12 +117,12 @@ fn aggregated_group(catalog: &Catalog, group: &str, versions: &[&str]) -> Value 
     body
 }
 
-fn aggregated_resource(definition: &Definition) -> Value {
-    // Built-in groups leave out what their place in the document already says.
+fn aggregated_resource(definition: &ResourceDefinition) -> Value {
+    // Built-in groups leave out what their position in the document implies.
     let kind = |group: &str, version: &str, kind: &str| {
-        let said = !definition.is_custom()
+        let implied = !definition.is_custom()
             && (group, version) == (definition.group.as_str(), definition.version.as_str());
-        let (group, version) = if said { ("", "") } else { (group, version) };
+        let (group, version) = if implied { ("", "") } else { (group, version) };
         json!({"group": group, "version": version, "kind": kind})
     };
     let mut resource = json!({

@@ -1,4 +1,4 @@
-//! Everything that is not a resource: health, version, discovery, metrics, OpenAPI.
+//! Non-resource paths: health, version, discovery, metrics, OpenAPI.
 
 use std::sync::Arc;
 
@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::body::ApiBody;
 use super::negotiate;
-use super::{Api, Call, discovery, respond};
+use super::{Api, ApiCall, discovery, respond};
 use crate::catalog::Catalog;
 use crate::error::ApiError;
+use crate::metrics;
 
 /// The Kubernetes release whose behaviour this server follows.
 const KUBERNETES_MINOR: &str = "36";
@@ -26,7 +27,7 @@ pub(super) fn health(path: &str, query: &str) -> Response<ApiBody> {
     respond::text(StatusCode::OK, "ok")
 }
 
-pub(super) fn serve(api: &Arc<Api>, call: &Call, parts: &[String]) -> Result<Response<ApiBody>, ApiError> {
+pub(super) fn serve(api: &Arc<Api>, call: &ApiCall, parts: &[String]) -> Result<Response<ApiBody>, ApiError> {
     if call.method != Method::GET && call.method != Method::HEAD {
         return Err(ApiError::method_not_allowed());
     }
@@ -42,10 +43,11 @@ pub(super) fn serve(api: &Arc<Api>, call: &Call, parts: &[String]) -> Result<Res
         ),
         ["version"] => Some(version()),
         ["metrics"] => {
-            return Ok(respond::text(
-                StatusCode::OK,
-                api.metrics.text(&api.registry.store),
-            ));
+            let text = api
+                .metrics
+                .encode(&api.registry.store)
+                .map_err(ApiError::internal)?;
+            return Ok(respond::document(metrics::CONTENT_TYPE, Bytes::from(text)));
         }
         ["api" | "apis"] => {
             if let Some(version) = negotiate::aggregated_discovery(&call.headers) {
@@ -76,7 +78,7 @@ pub(super) fn serve(api: &Arc<Api>, call: &Call, parts: &[String]) -> Result<Res
 
 fn open_api(
     api: &Arc<Api>,
-    call: &Call,
+    call: &ApiCall,
     catalog: &Arc<Catalog>,
     parts: &[&str],
 ) -> Result<Response<ApiBody>, ApiError> {
@@ -110,7 +112,7 @@ fn version() -> Value {
     })
 }
 
-/// The architecture in the words of Go, which clients compare.
+/// Returns the architecture as Go names it, which clients compare.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -1,29 +1,29 @@
-//! What a request brings: options, objects and patches, read from its query, headers and body.
+//! The inputs of a request: options, objects and patches, from its query, headers and body.
 
 use bytes::Bytes;
 use http::header::USER_AGENT;
 use serde_json::{Value, json};
 
 use super::negotiate::{self, BodyFormat, PatchFormat};
-use super::resources::Request;
+use super::resources::ResourceRequest;
 use super::yaml;
 use crate::apply;
-use crate::catalog::Definition;
+use crate::catalog::ResourceDefinition;
 use crate::decode::{self, FieldValidation};
 use crate::error::ApiError;
 use crate::field_error::FieldError;
 use crate::kinds;
-use crate::meta::Object;
+use crate::meta::JsonObject;
 use crate::patch::json::JsonPatch;
 use crate::patch::merge::MergePatch;
 use crate::patch::strategic::StrategicPatch;
 use crate::protobuf;
-use crate::registry::{DeleteOptions, Patch, Record, WriteContext, unregistered};
+use crate::registry::{DeleteOptions, ManagedFieldsUpdate, ObjectPatch, WriteContext, unregistered};
 
-/// As long as the name of a field manager may be.
+/// The maximum length of a field manager's name.
 const MANAGER_NAME_BYTES: usize = 128;
 
-impl Request<'_> {
+impl ResourceRequest<'_> {
     pub(super) fn context(&self, options_kind: &str) -> Result<WriteContext, ApiError> {
         let query = &self.call.query;
         let agent = self
@@ -37,21 +37,23 @@ impl Request<'_> {
             field_manager: apply::manager_name(query.get("fieldManager"), agent.unwrap_or_default()),
             dry_run: query.dry_run(options_kind)?,
             field_validation: query.field_validation(options_kind)?,
-            record: Record::Due,
+            managed_fields: ManagedFieldsUpdate::Pending,
         })
     }
 
-    fn check_patch_options(&self, patch: &Patch) -> Result<(), ApiError> {
+    fn check_patch_options(&self, patch: &ObjectPatch) -> Result<(), ApiError> {
         let query = &self.call.query;
         let manager = query.get("fieldManager");
         let error = match patch {
             _ if manager.len() > MANAGER_NAME_BYTES => {
                 FieldError::too_long("fieldManager", MANAGER_NAME_BYTES)
             }
-            Patch::Apply { .. } if query.get("fieldManager").is_empty() => {
+            ObjectPatch::Apply { .. } if query.get("fieldManager").is_empty() => {
                 FieldError::required("fieldManager", "is required for apply patch")
             }
-            Patch::Json(_) | Patch::Merge(_) | Patch::Strategic(_) if !query.get("force").is_empty() => {
+            ObjectPatch::Json(_) | ObjectPatch::Merge(_) | ObjectPatch::Strategic(_)
+                if !query.get("force").is_empty() =>
+            {
                 FieldError::forbidden("force", "may not be specified for non-apply patch")
             }
             _ => return Ok(()),
@@ -59,28 +61,28 @@ impl Request<'_> {
         Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]))
     }
 
-    pub(super) fn read_patch(&self, context: &WriteContext) -> Result<Patch, ApiError> {
+    pub(super) fn read_patch(&self, context: &WriteContext) -> Result<ObjectPatch, ApiError> {
         let (body, validation) = (&self.call.body, context.field_validation);
         let patch = match negotiate::patch_format(&self.call.headers, self.target.definition.is_custom())? {
-            PatchFormat::Json => Patch::Json(JsonPatch::decode(body, validation)?),
-            PatchFormat::Merge => Patch::Merge(MergePatch::decode(body, validation)?),
-            PatchFormat::Strategic => Patch::Strategic(StrategicPatch::decode(body, validation)?),
-            PatchFormat::Apply => Patch::Apply {
+            PatchFormat::Json => ObjectPatch::Json(JsonPatch::decode(body, validation)?),
+            PatchFormat::Merge => ObjectPatch::Merge(MergePatch::decode(body, validation)?),
+            PatchFormat::Strategic => ObjectPatch::Strategic(StrategicPatch::decode(body, validation)?),
+            PatchFormat::Apply => ObjectPatch::Apply {
                 object: yaml::decode(body)?,
                 force: self.call.query.flag("force"),
             },
         };
-        let objections = match &patch {
-            Patch::Json(patch) => patch.objections.as_slice(),
-            Patch::Merge(patch) => patch.objections.as_slice(),
-            Patch::Strategic(patch) => patch.objections.as_slice(),
-            Patch::Apply { .. } => &[],
+        let strict_errors = match &patch {
+            ObjectPatch::Json(patch) => patch.strict_errors.as_slice(),
+            ObjectPatch::Merge(patch) => patch.strict_errors.as_slice(),
+            ObjectPatch::Strategic(patch) => patch.strict_errors.as_slice(),
+            ObjectPatch::Apply { .. } => &[],
         };
-        if validation == FieldValidation::Strict && !objections.is_empty() {
-            return Err(ApiError::bad_request(decode::strict_message(objections)));
+        if validation == FieldValidation::Strict && !strict_errors.is_empty() {
+            return Err(ApiError::bad_request(decode::strict_message(strict_errors)));
         }
         self.check_patch_options(&patch)?;
-        if let Patch::Apply { object, .. } = &patch {
+        if let ObjectPatch::Apply { object, .. } = &patch {
             check_applied(object)?;
         }
         Ok(patch)
@@ -108,10 +110,10 @@ impl Request<'_> {
         Ok((self.call.query.delete_options(body.as_ref())?, dry_run))
     }
 
-    /// The body as JSON, whatever it came as.
+    /// Returns the body as JSON, converted from YAML or protobuf.
     fn json_body(&self) -> Result<Bytes, ApiError> {
         let body = &self.call.body;
-        // Delete options are a built-in type on any resource, and a patch says nothing about the format of its body.
+        // Delete options are a built-in type on any resource, and a patch has its own content types.
         let custom = self.target.definition.is_custom() && !self.verb.starts_with("delete");
         let format = match self.verb {
             "patch" => BodyFormat::Json,
@@ -135,8 +137,8 @@ impl Request<'_> {
         parse_json(&self.json_body()?)
     }
 
-    /// The object in the body, and what a strict reader would object to.
-    pub(super) fn object(&self, context: &WriteContext) -> Result<(Object, Vec<String>), ApiError> {
+    /// Returns the object in the body, and its strict decoding errors.
+    pub(super) fn object(&self, context: &WriteContext) -> Result<(JsonObject, Vec<String>), ApiError> {
         let definition = &self.target.definition;
         let json = self.json_body()?;
         let schema = definition.type_schema();
@@ -146,8 +148,8 @@ impl Request<'_> {
         if !decoded.value.is_object() {
             return Err(unrecognized(&not_an_object(&decoded.value)));
         }
-        if context.field_validation == FieldValidation::Strict && !decoded.objections.is_empty() {
-            return Err(strict(definition, &decoded.objections));
+        if context.field_validation == FieldValidation::Strict && !decoded.strict_errors.is_empty() {
+            return Err(strict(definition, &decoded.strict_errors));
         }
         if let Some(schema) = &schema
             && let Some(problem) = decode::type_error(&decoded.value, schema)
@@ -157,18 +159,18 @@ impl Request<'_> {
                 definition.kind, definition.version, definition.kind
             )));
         }
-        let objections = match context.field_validation {
+        let strict_errors = match context.field_validation {
             FieldValidation::Ignore => Vec::new(),
-            FieldValidation::Warn | FieldValidation::Strict => decoded.objections,
+            FieldValidation::Warn | FieldValidation::Strict => decoded.strict_errors,
         };
         match decoded.value {
-            Value::Object(object) => Ok((object, objections)),
+            Value::Object(object) => Ok((object, strict_errors)),
             _ => Err(ApiError::bad_request("the body is not an object")),
         }
     }
 }
 
-/// What is applied must say what it is.
+/// An applied configuration must have `kind` and `apiVersion`.
 fn check_applied(object: &Value) -> Result<(), ApiError> {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -181,17 +183,17 @@ fn check_applied(object: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn strict(definition: &Definition, objections: &[String]) -> ApiError {
+fn strict(definition: &ResourceDefinition, strict_errors: &[String]) -> ApiError {
     ApiError::bad_request(format!(
         "{} in version {:?} cannot be handled as a {}: {}",
         definition.kind,
         definition.version,
         definition.kind,
-        decode::strict_message(objections)
+        decode::strict_message(strict_errors)
     ))
 }
 
-/// How Go refuses to read a type from something that is no object.
+/// Returns Go's error for a type that is read from a value other than an object.
 fn not_an_object(value: &Value) -> String {
     let found = match value {
         Value::Array(_) => "array",

@@ -1,12 +1,12 @@
-//! Requests in, answers out: authentication, limits, routing and the shape of answers.
+//! HTTP: authentication, limits, routing and responses.
 //!
-//! Everything a verb means is in [`crate::registry`]; this layer only translates.
+//! The semantics of the verbs are in [`crate::registry`]; this layer translates.
 
 mod body;
 mod discovery;
 mod documents;
+mod extra_routes;
 mod incoming;
-mod joining;
 mod negotiate;
 mod path;
 mod query;
@@ -30,43 +30,47 @@ use http_body::Body;
 use tokio::sync::watch;
 
 pub use body::ApiBody;
-pub use joining::Joining;
+pub use extra_routes::{ExtraRoute, RouteAccess, RouteContext, RouteFuture, RouteRequest, RouteResponse};
 pub use schemas::SchemaCache;
 
-use crate::auth::{self, Attributes, Decision, Identity, Lasts, Tokens};
+use crate::auth::{
+    self, AuthorizationDecision, Authorizer, Identity, Pki, RequestAttributes, TokenLifetime, TokenStore,
+};
 use crate::error::ApiError;
-use crate::limits::Limits;
-use crate::metrics::Metrics;
-use crate::registry::Registry;
-use path::Route;
-use query::Query;
+use crate::limits::RequestLimits;
+use crate::metrics::ApiMetrics;
+use crate::registry::ObjectRegistry;
+use path::RequestPath;
+use query::QueryParameters;
 
 /// The API behind every connection.
 #[derive(Debug)]
 pub struct Api {
-    pub registry: Arc<Registry>,
-    pub tokens: Arc<Tokens>,
-    pub joining: Joining,
-    pub limits: Limits,
-    pub metrics: Metrics,
+    pub registry: Arc<ObjectRegistry>,
+    pub tokens: Arc<TokenStore>,
+    pub pki: Arc<Pki>,
+    pub authorizers: Vec<Arc<dyn Authorizer>>,
+    pub extra_routes: Vec<Arc<dyn ExtraRoute>>,
+    pub limits: RequestLimits,
+    pub metrics: ApiMetrics,
     pub schemas: SchemaCache,
     pub bookmark_interval: Duration,
-    /// Turns true when the server stops; open watches end then.
+    /// Becomes true when the server stops, which ends open watches.
     pub stop: watch::Receiver<bool>,
 }
 
-/// One request, read and attributed.
+/// A request with its body and its authenticated caller.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct ApiCall {
     pub method: Method,
     pub path: String,
-    pub query: Query,
+    pub query: QueryParameters,
     pub headers: HeaderMap,
     pub body: Bytes,
     pub identity: Identity,
 }
 
-/// The API as a service: one per connection, or handed to a client in process.
+/// The API as a tower service: one per connection, or for a client in process.
 #[derive(Clone, Debug)]
 pub struct ApiService {
     api: Arc<Api>,
@@ -74,7 +78,7 @@ pub struct ApiService {
 }
 
 impl ApiService {
-    /// Requests come from this caller unless they carry a token; `None` for a connection without a certificate.
+    /// Requests without a token have this identity; `None` for a connection without a certificate.
     pub fn new(api: Arc<Api>, identity: Option<Identity>) -> Self {
         Self { api, identity }
     }
@@ -100,10 +104,10 @@ where
     }
 }
 
-/// What everybody may spend together who has no credentials yet.
-const STRANGERS: &str = "system:anonymous";
+/// The user whose request limit all callers without credentials share.
+const ANONYMOUS: &str = "system:anonymous";
 
-/// Paths that tell only whether the server lives, and so need no credentials.
+/// Health endpoints, which need no credentials.
 const HEALTH: &[&str] = &["/healthz", "/livez", "/readyz"];
 
 impl Api {
@@ -125,17 +129,17 @@ impl Api {
             return documents::health(&path, head.uri.query().unwrap_or_default());
         }
         let outcome = async {
-            if path == joining::JOIN {
-                let stranger = Identity::new(STRANGERS, &[]);
-                let _permit = self.limits.admit(&stranger, false).await?;
-                let body = body::read(body, self.limits.body_bytes, self.limits.body_patience).await?;
-                return joining::join(&self, &head.method, &head.headers, &body).await;
+            if let Some(route) = extra_routes::open(&self, &path) {
+                let anonymous = Identity::new(ANONYMOUS, &[]);
+                let _permit = self.limits.admit(&anonymous, false).await?;
+                let body = body::read(body, self.limits.body_bytes, self.limits.body_timeout).await?;
+                return extra_routes::serve(&self, route, &head.method, &[], &head.headers, &body).await;
             }
             let identity = self.identify(&head.headers, connection)?;
-            let query = Query::parse(head.uri.query().unwrap_or_default());
+            let query = QueryParameters::parse(head.uri.query().unwrap_or_default());
             let _permit = self.limits.admit(&identity, query.is_watch()).await?;
-            let body = body::read(body, self.limits.body_bytes, self.limits.body_patience).await?;
-            let call = Call {
+            let body = body::read(body, self.limits.body_bytes, self.limits.body_timeout).await?;
+            let call = ApiCall {
                 method: head.method,
                 path,
                 query,
@@ -149,11 +153,11 @@ impl Api {
             Ok(response) => response,
             Err(error) => respond::error(&error),
         };
-        self.metrics.answered(response.status());
+        self.metrics.count_response(response.status());
         response
     }
 
-    /// The caller: the token's owner if there is a token, else whoever the connection belongs to.
+    /// Returns the caller: the owner of the token, or the identity of the connection if there is no token.
     fn identify(&self, headers: &HeaderMap, connection: Option<Identity>) -> Result<Identity, ApiError> {
         let identity = match bearer(headers) {
             Some(token) => self.owner(&token),
@@ -162,26 +166,36 @@ impl Api {
         self.impersonated(headers, identity.ok_or_else(ApiError::unauthorized)?)
     }
 
-    /// Whose token this is, as long as it is good for anything.
+    /// Returns the owner of a token that is valid now.
     pub(crate) fn owner(&self, token: &str) -> Option<Identity> {
-        let (identity, lasts) = self.tokens.identify(token)?;
-        match lasts {
-            Lasts::UntilRevoked => Some(identity),
-            Lasts::WhileItsNodeExists => joining::has_node(self, &identity).then_some(identity),
+        let (identity, lifetime) = self.tokens.identify(token)?;
+        match lifetime {
+            TokenLifetime::UntilRevoked => Some(identity),
+            TokenLifetime::WhileNodeExists => self.has_node(&identity).then_some(identity),
         }
     }
 
-    /// Administrators may act as somebody else, which is how `kubectl auth can-i --as` asks.
+    /// Returns whether the Node of a node's identity exists.
+    fn has_node(&self, identity: &Identity) -> bool {
+        let name = identity.node_name();
+        name.is_some_and(|name| {
+            self.registry
+                .cluster_target("", "v1", "nodes", name)
+                .is_ok_and(|node| self.registry.get(&node).is_ok())
+        })
+    }
+
+    /// Applies impersonation headers, as `kubectl auth can-i --as` sends them, if the caller may impersonate.
     fn impersonated(&self, headers: &HeaderMap, identity: Identity) -> Result<Identity, ApiError> {
         let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
         let Some(user) = headers.get("impersonate-user").map(text) else {
             return Ok(identity);
         };
-        let wanted = Attributes {
+        let wanted = RequestAttributes {
             verb: "impersonate".to_owned(),
             resource: "users".to_owned(),
             name: user.clone(),
-            ..Attributes::default()
+            ..RequestAttributes::default()
         };
         self.require(&identity, &wanted)?;
         let groups: Vec<String> = headers.get_all("impersonate-group").iter().map(text).collect();
@@ -189,25 +203,30 @@ impl Api {
         Ok(Identity::new(user, &groups))
     }
 
-    pub(crate) fn require(&self, identity: &Identity, wanted: &Attributes) -> Result<(), ApiError> {
-        match auth::authorize(identity, wanted, &self.registry.store) {
-            Decision::Allowed { .. } => Ok(()),
-            Decision::Denied { because } => Err(auth::forbidden(identity, wanted, &because)),
+    pub(crate) fn authorize(&self, identity: &Identity, wanted: &RequestAttributes) -> AuthorizationDecision {
+        auth::authorize(identity, wanted, &self.registry.store, &self.authorizers)
+    }
+
+    pub(crate) fn require(&self, identity: &Identity, wanted: &RequestAttributes) -> Result<(), ApiError> {
+        match self.authorize(identity, wanted) {
+            AuthorizationDecision::Allowed { .. } => Ok(()),
+            AuthorizationDecision::Denied { because } => Err(auth::forbidden(identity, wanted, &because)),
         }
     }
 
-    async fn dispatch(self: &Arc<Self>, call: &Call) -> Result<Response<ApiBody>, ApiError> {
-        match Route::parse(&call.path) {
-            Route::Resource(path) => resources::serve(self, call, path).await,
-            Route::Other(parts) => {
-                let wanted = Attributes {
+    async fn dispatch(self: &Arc<Self>, call: &ApiCall) -> Result<Response<ApiBody>, ApiError> {
+        match RequestPath::parse(&call.path) {
+            RequestPath::Resource(path) => resources::serve(self, call, path).await,
+            RequestPath::Other(parts) => {
+                let wanted = RequestAttributes {
                     verb: call.method.as_str().to_ascii_lowercase(),
                     path: call.path.clone(),
-                    ..Attributes::default()
+                    ..RequestAttributes::default()
                 };
                 self.require(&call.identity, &wanted)?;
-                if parts.first().is_some_and(|first| first == joining::TOKENS) {
-                    return joining::manage(self, call, &parts);
+                if let Some((route, below)) = extra_routes::authorized(self, &parts) {
+                    return extra_routes::serve(self, route, &call.method, below, &call.headers, &call.body)
+                        .await;
                 }
                 documents::serve(self, call, &parts)
             }
@@ -215,7 +234,7 @@ impl Api {
     }
 }
 
-/// The token of a request that carries one.
+/// Returns the bearer token of a request.
 fn bearer(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(AUTHORIZATION)?.to_str().unwrap_or_default();
     let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));

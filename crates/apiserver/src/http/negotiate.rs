@@ -1,17 +1,17 @@
-//! Which shape an answer takes and in which format a body came.
+//! Content negotiation: the formats of bodies and the representation of responses.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
 
-use super::query::Query;
+use super::query::QueryParameters;
 use crate::error::ApiError;
-use crate::present::Form;
+use crate::present::Representation;
 
 pub const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// How request bodies of objects may be written.
+/// The format of an object in a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFormat {
     Json,
@@ -19,7 +19,7 @@ pub enum BodyFormat {
     Protobuf,
 }
 
-/// How a patch is written.
+/// The format of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchFormat {
     Json,
@@ -28,23 +28,23 @@ pub enum PatchFormat {
     Apply,
 }
 
-/// The bytes of the answer.
+/// The encoding of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum ResponseEncoding {
     Json,
     Yaml,
 }
 
 /// One alternative of an `Accept` header.
 #[derive(Debug, Default)]
-struct Alternative<'a> {
+struct AcceptedType<'a> {
     media_type: &'a str,
     shape: &'a str,
     group: &'a str,
     version: &'a str,
 }
 
-fn alternatives(headers: &HeaderMap) -> Vec<Alternative<'_>> {
+fn alternatives(headers: &HeaderMap) -> Vec<AcceptedType<'_>> {
     let texts = headers
         .get_all(ACCEPT)
         .iter()
@@ -52,9 +52,9 @@ fn alternatives(headers: &HeaderMap) -> Vec<Alternative<'_>> {
     let mut found = Vec::new();
     for text in texts.flat_map(|text| text.split(',')) {
         let mut parts = text.split(';').map(str::trim);
-        let mut alternative = Alternative {
+        let mut alternative = AcceptedType {
             media_type: parts.next().unwrap_or_default(),
-            ..Alternative::default()
+            ..AcceptedType::default()
         };
         for (key, value) in parts.filter_map(|part| part.split_once('=')) {
             match key {
@@ -69,19 +69,23 @@ fn alternatives(headers: &HeaderMap) -> Vec<Alternative<'_>> {
     found
 }
 
-fn encoding(media_type: &str) -> Option<Encoding> {
+fn encoding(media_type: &str) -> Option<ResponseEncoding> {
     match media_type {
-        JSON | "*/*" | "application/*" | "" => Some(Encoding::Json),
-        YAML => Some(Encoding::Yaml),
+        JSON | "*/*" | "application/*" | "" => Some(ResponseEncoding::Json),
+        YAML => Some(ResponseEncoding::Yaml),
         _ => None,
     }
 }
 
-/// The form of objects the client prefers among those served.
-pub fn form(headers: &HeaderMap, query: &Query, list: bool) -> Result<(Form, Encoding), ApiError> {
+/// Returns the representation that the client prefers among those served.
+pub fn form(
+    headers: &HeaderMap,
+    query: &QueryParameters,
+    list: bool,
+) -> Result<(Representation, ResponseEncoding), ApiError> {
     let alternatives = alternatives(headers);
     if alternatives.is_empty() {
-        return Ok((Form::Whole, Encoding::Json));
+        return Ok((Representation::Whole, ResponseEncoding::Json));
     }
     for alternative in &alternatives {
         let Some(encoding) = encoding(alternative.media_type) else {
@@ -92,11 +96,11 @@ pub fn form(headers: &HeaderMap, query: &Query, list: bool) -> Result<(Form, Enc
             ("meta.k8s.io", "v1" | "v1beta1")
         );
         match alternative.shape {
-            "" => return Ok((Form::Whole, encoding)),
-            "Table" if served => return Ok((Form::Table(query.include_object()?), encoding)),
-            "PartialObjectMetadataList" if served && list => return Ok((Form::Metadata, encoding)),
+            "" => return Ok((Representation::Whole, encoding)),
+            "Table" if served => return Ok((Representation::Table(query.include_object()?), encoding)),
+            "PartialObjectMetadataList" if served && list => return Ok((Representation::Metadata, encoding)),
             "PartialObjectMetadata" if served && (!list || query.is_watch()) => {
-                return Ok((Form::Metadata, encoding));
+                return Ok((Representation::Metadata, encoding));
             }
             _ => {}
         }
@@ -104,7 +108,7 @@ pub fn form(headers: &HeaderMap, query: &Query, list: bool) -> Result<(Form, Enc
     Err(ApiError::not_acceptable())
 }
 
-/// Whether the client takes plain documents (discovery, health, OpenAPI) as JSON.
+/// Returns whether the client accepts documents (discovery, health, OpenAPI) as JSON.
 pub fn accepts_json(headers: &HeaderMap) -> bool {
     let alternatives = alternatives(headers);
     alternatives.is_empty()
@@ -113,7 +117,7 @@ pub fn accepts_json(headers: &HeaderMap) -> bool {
             .any(|alternative| encoding(alternative.media_type).is_some())
 }
 
-/// Whether the client asked for aggregated discovery, and in which version.
+/// Returns the version of aggregated discovery that the client requests, if any.
 pub fn aggregated_discovery(headers: &HeaderMap) -> Option<&'static str> {
     let preferred = alternatives(headers);
     for alternative in &preferred {

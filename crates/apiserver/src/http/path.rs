@@ -1,11 +1,13 @@
-//! What a request is about, read from its path alone.
+//! Routing: the resource or document that a request's path names.
+
+use percent_encoding::percent_decode_str;
 
 /// The parts of a request's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Route {
+pub enum RequestPath {
     /// Objects of a resource.
     Resource(ResourcePath),
-    /// Everything else: discovery, health, documents.
+    /// Other paths: discovery, health, documents.
     Other(Vec<String>),
 }
 
@@ -23,11 +25,11 @@ pub struct ResourcePath {
     pub watch: bool,
 }
 
-/// Parts of a namespace's path that are about the namespace itself and not about objects in it.
+/// Segments after a namespace's name that are subresources of the namespace, not resources in it.
 const NAMESPACE_SUBRESOURCES: &[&str] = &["status", "finalize"];
 
-impl Route {
-    /// Splits a path; percent-encoding is undone part by part.
+impl RequestPath {
+    /// Parses a path. Percent-encoding is undone per segment.
     pub fn parse(path: &str) -> Self {
         let parts: Vec<String> = path
             .split('/')
@@ -68,29 +70,9 @@ impl Route {
     }
 }
 
-/// Undoes percent-encoding; malformed escapes stay as they are.
-pub(super) fn decode(text: &str) -> String {
-    if !text.contains('%') {
-        return text.to_owned();
-    }
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let escaped = (bytes[at] == b'%')
-            .then(|| bytes.get(at + 1..at + 3))
-            .flatten()
-            .and_then(|hex| std::str::from_utf8(hex).ok())
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        if let Some(byte) = escaped {
-            decoded.push(byte);
-            at += 3;
-        } else {
-            decoded.push(bytes[at]);
-            at += 1;
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+/// Undoes percent-encoding. Malformed escapes stay as they are.
+fn decode(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -98,15 +80,15 @@ mod tests {
     use super::*;
 
     fn resource(path: &str) -> (String, String, String, String, String) {
-        match Route::parse(path) {
-            Route::Resource(path) => (
+        match RequestPath::parse(path) {
+            RequestPath::Resource(path) => (
                 path.group,
                 path.namespace,
                 path.resource,
                 path.name,
                 path.subresource,
             ),
-            Route::Other(parts) => panic!("{parts:?}"),
+            RequestPath::Other(parts) => panic!("{parts:?}"),
         }
     }
 
@@ -149,7 +131,10 @@ mod tests {
             "/healthz",
             "/openapi/v3/api/v1",
         ] {
-            assert!(matches!(Route::parse(path), Route::Other(_)), "{path}");
+            assert!(
+                matches!(RequestPath::parse(path), RequestPath::Other(_)),
+                "{path}"
+            );
         }
     }
 }

@@ -1,26 +1,25 @@
-//! Query parameters, as the API machinery reads them.
+//! Query parameters, parsed as the API machinery does.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::path::decode;
 use crate::decode::FieldValidation;
 use crate::error::ApiError;
 use crate::field_error::FieldError;
 use crate::present::IncludeObject;
-use crate::registry::{DeleteOptions, ListOptions, Propagation, RevisionMatch};
+use crate::registry::{DeleteOptions, ListOptions, PropagationPolicy, RevisionMatch};
 
-/// Longer than any client waits, and short enough to be added to any clock.
-const LONGEST_WATCH: Duration = Duration::from_hours(7 * 24);
+/// The upper limit of `timeoutSeconds`, which must not overflow a clock.
+const MAX_WATCH: Duration = Duration::from_hours(7 * 24);
 
 /// The parameters of one request, decoded.
 #[derive(Clone, Debug, Default)]
-pub struct Query {
+pub struct QueryParameters {
     pairs: Vec<(String, String)>,
 }
 
-/// What a watch is asked for besides its selection.
+/// The parameters of a watch besides its selection.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
     pub revision: Option<u64>,
@@ -29,18 +28,14 @@ pub struct WatchOptions {
     pub timeout: Option<Duration>,
 }
 
-impl Query {
+impl QueryParameters {
     pub fn parse(query: &str) -> Self {
-        let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(&key.replace('+', " ")), decode(&value.replace('+', " ")))
-        });
         Self {
-            pairs: pairs.collect(),
+            pairs: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
         }
     }
 
-    /// The first value of a parameter; empty when absent.
+    /// Returns the first value of a parameter; empty if absent.
     pub fn get(&self, name: &str) -> &str {
         let found = self.pairs.iter().find(|(key, _)| key == name);
         found.map_or("", |(_, value)| value)
@@ -53,7 +48,7 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Go's reading of a boolean parameter; a parameter without a value counts as set.
+    /// Returns a boolean parameter as Go parses it. A parameter without a value counts as set.
     pub fn flag(&self, name: &str) -> bool {
         let found = self.pairs.iter().find(|(key, _)| key == name);
         found.is_some_and(|(_, value)| !matches!(value.to_ascii_lowercase().as_str(), "0" | "false" | "f"))
@@ -135,7 +130,7 @@ impl Query {
         Ok(usize::try_from(number).unwrap_or(0))
     }
 
-    /// What is wrong with the match rule of a list, if anything.
+    /// Returns the errors of the match rule of a list.
     fn list_match_errors(&self, revision: Option<u64>) -> Vec<FieldError> {
         let rule = self.get("resourceVersionMatch");
         let forbidden = |why| FieldError::forbidden("resourceVersionMatch", why);
@@ -234,7 +229,7 @@ impl Query {
             .parse::<u64>()
             .ok()
             .filter(|seconds| *seconds > 0)
-            .map(|seconds| Duration::from_secs(seconds).min(LONGEST_WATCH));
+            .map(|seconds| Duration::from_secs(seconds).min(MAX_WATCH));
         Ok(WatchOptions {
             revision,
             send_initial_events: self.optional_flag("sendInitialEvents"),
@@ -243,7 +238,7 @@ impl Query {
         })
     }
 
-    /// Delete options from the query, overridden by those in a body.
+    /// Returns delete options from the query, overridden by those in a body.
     pub fn delete_options(&self, body: Option<&Value>) -> Result<DeleteOptions, ApiError> {
         let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
         let body_field = |field: &str| {
@@ -271,9 +266,9 @@ impl Query {
         }
         let propagation = match (policy.as_str(), orphan) {
             ("", None) => None,
-            ("", Some(true)) | ("Orphan", _) => Some(Propagation::Orphan),
-            ("", Some(false)) | ("Background", _) => Some(Propagation::Background),
-            ("Foreground", _) => Some(Propagation::Foreground),
+            ("", Some(true)) | ("Orphan", _) => Some(PropagationPolicy::Orphan),
+            ("", Some(false)) | ("Background", _) => Some(PropagationPolicy::Background),
+            ("Foreground", _) => Some(PropagationPolicy::Foreground),
             (other, _) => {
                 let supported = ["Foreground", "Background", "Orphan", "nil"];
                 let error = FieldError::not_supported("propagationPolicy", &Value::from(other), &supported);
@@ -295,27 +290,28 @@ mod tests {
 
     #[test]
     fn parameters_are_decoded() {
-        let query = Query::parse("labelSelector=a%3Db%2Cc&watch=true&x=1+2&allowWatchBookmarks=false");
+        let query =
+            QueryParameters::parse("labelSelector=a%3Db%2Cc&watch=true&x=1+2&allowWatchBookmarks=false");
         assert_eq!(query.get("labelSelector"), "a=b,c");
         assert_eq!(query.get("x"), "1 2");
         assert!(query.is_watch() && !query.flag("allowWatchBookmarks"));
-        assert!(!Query::parse("watch=0").is_watch());
+        assert!(!QueryParameters::parse("watch=0").is_watch());
     }
 
     #[test]
     fn a_watch_that_lasts_for_ever_did_not_fit_into_a_clock() {
         let timeout = |seconds: &str| {
-            let query = Query::parse(&format!("watch=true&timeoutSeconds={seconds}"));
+            let query = QueryParameters::parse(&format!("watch=true&timeoutSeconds={seconds}"));
             query.watch_options().unwrap().timeout
         };
         assert_eq!(timeout("30"), Some(Duration::from_secs(30)));
-        assert_eq!(timeout("9223372036854775807"), Some(LONGEST_WATCH));
+        assert_eq!(timeout("9223372036854775807"), Some(MAX_WATCH));
         assert_eq!(timeout("0"), None);
     }
 
     #[test]
     fn a_match_rule_needs_a_version() {
-        let error = Query::parse("resourceVersionMatch=Exact")
+        let error = QueryParameters::parse("resourceVersionMatch=Exact")
             .list_options()
             .unwrap_err();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The verbs on resources: from a path and a method to a call of the registry and back.
+//! Requests for resources: from a path and a method to a call of the registry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::ApiBody;
-use super::negotiate::{self, Encoding};
+use super::negotiate::{self, ResponseEncoding};
 use super::path::ResourcePath;
-use super::{Api, Call, respond, reviews};
+use super::{Api, ApiCall, respond, reviews};
 use crate::audit;
-use crate::auth::Attributes;
+use crate::auth::RequestAttributes;
 use crate::error::{self, ApiError};
-use crate::present::{Form, Presenter};
-use crate::registry::{Deleted, Target, WriteContext, Written};
-use crate::selection::Selection;
-use crate::watch::{Start, Watch, WatchSpec};
+use crate::present::{Presenter, Representation};
+use crate::registry::{DeleteResult, ObjectTarget, WriteContext, WriteResult};
+use crate::selection::ObjectSelection;
+use crate::watch::{ObjectWatch, WatchSpec, WatchStart};
 
-/// A watch without a timeout of its own ends after this, plus a random share, so that clients spread out.
+/// The timeout of a watch without its own, plus a jitter that spreads reconnects.
 const WATCH_LASTS: Duration = Duration::from_mins(30);
 
 pub(super) async fn serve(
     api: &Arc<Api>,
-    call: &Call,
+    call: &ApiCall,
     path: ResourcePath,
 ) -> Result<Response<ApiBody>, ApiError> {
     let catalog = api.registry.catalog();
@@ -37,11 +37,11 @@ pub(super) async fn serve(
             None => Ok(respond::not_found_page()),
         };
     };
-    let request = Request {
+    let request = ResourceRequest {
         api,
         call,
         verb,
-        target: Target {
+        target: ObjectTarget {
             definition: Arc::clone(definition),
             namespace: path.namespace,
             name: path.name,
@@ -60,8 +60,8 @@ pub(super) async fn serve(
     outcome
 }
 
-/// The verb as authorisation and discovery name it.
-fn verb(call: &Call, path: &ResourcePath) -> &'static str {
+/// Returns the verb as authorization and discovery name it.
+fn verb(call: &ApiCall, path: &ResourcePath) -> &'static str {
     match call.method {
         Method::GET | Method::HEAD if path.watch || (path.name.is_empty() && call.query.is_watch()) => {
             "watch"
@@ -77,9 +77,9 @@ fn verb(call: &Call, path: &ResourcePath) -> &'static str {
     }
 }
 
-fn attributes(call: &Call, path: &ResourcePath, verb: &str) -> Attributes {
+fn attributes(call: &ApiCall, path: &ResourcePath, verb: &str) -> RequestAttributes {
     let mut name = path.name.clone();
-    // A list of one name is a question about that object.
+    // A list with one name is authorized like a request for that object.
     if name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection") {
         let pinned = call.query.get("fieldSelector").split(',').find_map(|term| {
             let value = term.strip_prefix("metadata.name=")?;
@@ -87,7 +87,7 @@ fn attributes(call: &Call, path: &ResourcePath, verb: &str) -> Attributes {
         });
         name = pinned.unwrap_or_default();
     }
-    Attributes {
+    RequestAttributes {
         verb: verb.to_owned(),
         group: path.group.clone(),
         version: path.version.clone(),
@@ -99,15 +99,15 @@ fn attributes(call: &Call, path: &ResourcePath, verb: &str) -> Attributes {
     }
 }
 
-/// A request about a resource, ready to be worked on.
-pub(super) struct Request<'a> {
+/// An authorized request for a resource.
+pub(super) struct ResourceRequest<'a> {
     pub api: &'a Arc<Api>,
-    pub call: &'a Call,
+    pub call: &'a ApiCall,
     pub verb: &'static str,
-    pub target: Target,
+    pub target: ObjectTarget,
 }
 
-impl Request<'_> {
+impl ResourceRequest<'_> {
     async fn run(&self, legacy_watch: bool) -> Result<Response<ApiBody>, ApiError> {
         let definition = &self.target.definition;
         if !self.target.namespace.is_empty() && !definition.namespaced {
@@ -149,7 +149,7 @@ impl Request<'_> {
     async fn subresource(&self) -> Result<Response<ApiBody>, ApiError> {
         let Some(sub) = self.target.definition.subresource(&self.target.subresource) else {
             let definition = &self.target.definition;
-            // Logs are on the node, which this server does not reach; a pod that is not there is known all the same.
+            // Logs are on the node, which this server does not reach. A missing pod is reported all the same.
             if definition.is("", "pods") && self.target.subresource == "log" {
                 self.api.registry.get(&self.target)?;
             }
@@ -183,7 +183,7 @@ impl Request<'_> {
         }
     }
 
-    fn presenter(&self, list: bool) -> Result<(Presenter, Encoding), ApiError> {
+    fn presenter(&self, list: bool) -> Result<(Presenter, ResponseEncoding), ApiError> {
         let (form, encoding) = negotiate::form(&self.call.headers, &self.call.query, list)?;
         Ok((
             Presenter::new(&self.target.definition, form, self.api.registry.clock()),
@@ -191,10 +191,10 @@ impl Request<'_> {
         ))
     }
 
-    fn selection(&self) -> Result<Selection, ApiError> {
+    fn selection(&self) -> Result<ObjectSelection, ApiError> {
         let query = &self.call.query;
         let target = &self.target;
-        let selection = Selection::parse(
+        let selection = ObjectSelection::parse(
             &target.definition,
             &target.namespace,
             query.get("labelSelector"),
@@ -235,11 +235,11 @@ impl Request<'_> {
         let mut selection = self.selection()?;
         if legacy && !self.target.name.is_empty() {
             let pinned = format!("metadata.name={}", self.target.name);
-            selection = Selection::parse(&self.target.definition, &self.target.namespace, "", &pinned)?;
+            selection = ObjectSelection::parse(&self.target.definition, &self.target.namespace, "", &pinned)?;
         }
         let registry = &self.api.registry;
         let resource = Arc::clone(&self.target.definition.storage);
-        let everything = |announce_end| Start::Everything {
+        let everything = |announce_end| WatchStart::Everything {
             page: registry.store.list(&resource, &selection.namespace),
             announce_end,
         };
@@ -248,8 +248,8 @@ impl Request<'_> {
                 registry.wait_for(revision.unwrap_or(0)).await?;
                 everything(true)
             }
-            (Some(false), None | Some(0)) => Start::After(registry.store.revision()),
-            // With bookmarks, even a watch from nowhere hears where its beginning ends.
+            (Some(false), None | Some(0)) => WatchStart::After(registry.store.revision()),
+            // With bookmarks, even a watch without a revision gets the bookmark that ends the initial events.
             (None, None) => everything(options.bookmarks),
             (None, Some(0)) => everything(false),
             (_, Some(revision)) => self.start_after(revision),
@@ -259,9 +259,9 @@ impl Request<'_> {
             selection,
             presenter,
             bookmarks: options.bookmarks.then_some(self.api.bookmark_interval),
-            lasts: options.timeout.unwrap_or_else(|| WATCH_LASTS + self.spread()),
+            timeout: options.timeout.unwrap_or_else(|| WATCH_LASTS + self.spread()),
         };
-        let watch = Watch::new(Arc::clone(&registry.store), spec, start, self.api.stop.clone());
+        let watch = ObjectWatch::new(Arc::clone(&registry.store), spec, start, self.api.stop.clone());
         let open = self.api.metrics.watch_opened();
         let frames = stream::unfold((watch, open), |(mut watch, open)| async move {
             let frame = watch.next().await?;
@@ -270,19 +270,18 @@ impl Request<'_> {
         Ok(respond::stream(ApiBody::stream(frames)))
     }
 
-    /// Events are the one kind that a real server does not cache: a watch of them reaches back only as far as the
-    /// store remembers.
-    fn start_after(&self, revision: u64) -> Start {
+    /// A kube-apiserver does not cache events, so a watch of them reaches back only as far as its store.
+    fn start_after(&self, revision: u64) -> WatchStart {
         let forgotten = revision < self.api.registry.store.compacted();
         if forgotten && &*self.target.definition.storage == "events" {
-            return Start::Refused(ApiError::expired(
+            return WatchStart::Rejected(ApiError::expired(
                 "The resourceVersion for the provided watch is too old.",
             ));
         }
-        Start::After(revision)
+        WatchStart::After(revision)
     }
 
-    /// A share of the watch's life that differs from client to client.
+    /// Returns the jitter of a watch's timeout.
     fn spread(&self) -> Duration {
         Duration::from_millis(self.api.registry.store.revision().wrapping_mul(7919) % 1_800_000)
     }
@@ -290,18 +289,18 @@ impl Request<'_> {
     async fn create(&self) -> Result<Response<ApiBody>, ApiError> {
         let (presenter, encoding) = self.presenter(false)?;
         let context = self.context("CreateOptions")?;
-        let (object, objections) = self.object(&context)?;
+        let (object, strict_errors) = self.object(&context)?;
         let mut written = self.api.registry.create(&self.target, &context, object).await?;
-        written.warnings.splice(0..0, objections);
+        written.warnings.splice(0..0, strict_errors);
         self.written(&presenter, encoding, StatusCode::CREATED, &written)
     }
 
     async fn update(&self) -> Result<Response<ApiBody>, ApiError> {
         let (presenter, encoding) = self.presenter(false)?;
         let context = self.context("UpdateOptions")?;
-        let (object, objections) = self.object(&context)?;
+        let (object, strict_errors) = self.object(&context)?;
         let mut updated = self.api.registry.update(&self.target, &context, object).await?;
-        updated.written.warnings.splice(0..0, objections);
+        updated.written.warnings.splice(0..0, strict_errors);
         let code = if updated.created {
             StatusCode::CREATED
         } else {
@@ -334,16 +333,16 @@ impl Request<'_> {
         let deleted = self.api.registry.delete(&self.target, &context, &options).await?;
         let definition = &self.target.definition;
         match deleted {
-            Deleted::Gone(last) if !self.api.registry.returns_deleted_object(&self.target) => {
+            DeleteResult::Gone(last) if !self.api.registry.returns_deleted_object(&self.target) => {
                 let status = error::success(
                     &definition.group,
                     &definition.plural,
                     &self.target.name,
-                    &last.head.uid,
+                    &last.metadata.uid,
                 );
                 Ok(respond::json(StatusCode::OK, &status))
             }
-            Deleted::Gone(stored) | Deleted::Pending(stored) => {
+            DeleteResult::Gone(stored) | DeleteResult::Pending(stored) => {
                 respond::encode(encoding, StatusCode::OK, vec![presenter.object(&stored)?])
             }
         }
@@ -415,12 +414,12 @@ impl Request<'_> {
     fn written(
         &self,
         presenter: &Presenter,
-        encoding: Encoding,
+        encoding: ResponseEncoding,
         code: StatusCode,
-        written: &Written,
+        written: &WriteResult,
     ) -> Result<Response<ApiBody>, ApiError> {
-        let body: Bytes = if written.stored.revision == 0 && presenter.form == Form::Whole {
-            // A dry-run create has no version to show.
+        let body: Bytes = if written.stored.revision == 0 && presenter.form == Representation::Whole {
+            // The result of a dry-run create has no resource version.
             let mut value = Value::Object(written.stored.value()?);
             if let Some(metadata) = value["metadata"].as_object_mut() {
                 metadata.remove("resourceVersion");
@@ -435,7 +434,7 @@ impl Request<'_> {
     }
 
     fn warn(&self, response: &mut Response<ApiBody>, warnings: &[String]) {
-        if let crate::catalog::Source::Custom(version) = &self.target.definition.source
+        if let crate::catalog::DefinitionSource::Custom(version) = &self.target.definition.source
             && let Some(warning) = &version.deprecation_warning
         {
             respond::warn(response, std::slice::from_ref(warning));

@@ -1,4 +1,4 @@
-//! Answers: status, headers and body.
+//! Construction of responses.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WARNING};
@@ -6,10 +6,10 @@ use http::{Response, StatusCode};
 use serde_json::Value;
 
 use super::body::ApiBody;
-use super::negotiate::{Encoding, JSON};
+use super::negotiate::{JSON, ResponseEncoding};
 use crate::error::ApiError;
 
-/// A JSON answer in pieces.
+/// Returns a JSON response in pieces.
 pub fn pieces(code: StatusCode, pieces: Vec<Bytes>) -> Response<ApiBody> {
     build(code, JSON, ApiBody::from_pieces(pieces))
 }
@@ -34,7 +34,7 @@ pub fn stream(body: ApiBody) -> Response<ApiBody> {
     build(StatusCode::OK, JSON, body)
 }
 
-/// A document under a media type of its own.
+/// Returns a document with its own media type.
 pub fn document(content_type: &'static str, bytes: Bytes) -> Response<ApiBody> {
     build(StatusCode::OK, content_type, ApiBody::from(bytes))
 }
@@ -53,15 +53,15 @@ pub fn error(error: &ApiError) -> Response<ApiBody> {
     response
 }
 
-/// Turns a finished JSON answer into the encoding the client asked for.
+/// Returns a JSON response in the encoding that the client requested.
 pub fn encode(
-    encoding: Encoding,
+    encoding: ResponseEncoding,
     code: StatusCode,
     parts: Vec<Bytes>,
 ) -> Result<Response<ApiBody>, ApiError> {
     match encoding {
-        Encoding::Json => Ok(pieces(code, parts)),
-        Encoding::Yaml => {
+        ResponseEncoding::Json => Ok(pieces(code, parts)),
+        ResponseEncoding::Yaml => {
             let value: Value = serde_json::from_slice(&parts.concat()).map_err(ApiError::internal)?;
             let yaml = serde_saphyr::to_string(&value).map_err(ApiError::internal)?;
             Ok(build(code, "application/yaml", ApiBody::from(Bytes::from(yaml))))
@@ -69,7 +69,7 @@ pub fn encode(
     }
 }
 
-/// Adds what the client should know although the request worked.
+/// Adds warning headers.
 pub fn warn(response: &mut Response<ApiBody>, warnings: &[String]) {
     for warning in warnings {
         let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");

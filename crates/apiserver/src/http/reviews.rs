@@ -1,4 +1,4 @@
-//! Kinds that are answered and forgotten: who am I, may I, whose token is this.
+//! Kinds that are answered and not stored: access reviews, token reviews and the like.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::ApiBody;
-use super::{Api, Call, respond};
-use crate::auth::{self, Attributes, Decision, Identity};
+use super::{Api, ApiCall, respond};
+use crate::auth::{self, AuthorizationDecision, Identity, RequestAttributes};
 use crate::error::ApiError;
 use crate::field_error::FieldError;
-use crate::registry::Target;
+use crate::registry::ObjectTarget;
 
 pub(super) fn answer(
     api: &Arc<Api>,
-    call: &Call,
-    target: &Target,
+    call: &ApiCall,
+    target: &ObjectTarget,
     mut review: Value,
 ) -> Result<Response<ApiBody>, ApiError> {
     if !review.is_object() {
@@ -51,12 +51,16 @@ pub(super) fn answer(
     Ok(respond::json(StatusCode::CREATED, &review))
 }
 
-/// Tokens for service accounts would be credentials that this server does not manage.
-pub(super) fn token(_api: &Arc<Api>, _call: &Call, _target: &Target) -> Result<Response<ApiBody>, ApiError> {
+/// Service account tokens are not supported.
+pub(super) fn token(
+    _api: &Arc<Api>,
+    _call: &ApiCall,
+    _target: &ObjectTarget,
+) -> Result<Response<ApiBody>, ApiError> {
     Err(ApiError::method_not_allowed())
 }
 
-/// A question is about a resource or about a path.
+/// A review must have either resource or non-resource attributes.
 fn check_question(spec: &Value) -> Result<(), ApiError> {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let error = match (resource.is_object(), path.is_object()) {
@@ -84,19 +88,19 @@ fn subject(spec: &Value) -> Identity {
 }
 
 fn access(api: &Arc<Api>, identity: &Identity, spec: &Value) -> Value {
-    match auth::authorize(identity, &wanted(spec), &api.registry.store) {
-        Decision::Allowed { because } if because.is_empty() => json!({"allowed": true}),
-        Decision::Allowed { because } => json!({"allowed": true, "reason": because}),
-        Decision::Denied { because } if because.is_empty() => json!({"allowed": false}),
-        Decision::Denied { because } => json!({"allowed": false, "reason": because}),
+    match api.authorize(identity, &wanted(spec)) {
+        AuthorizationDecision::Allowed { because } if because.is_empty() => json!({"allowed": true}),
+        AuthorizationDecision::Allowed { because } => json!({"allowed": true, "reason": because}),
+        AuthorizationDecision::Denied { because } if because.is_empty() => json!({"allowed": false}),
+        AuthorizationDecision::Denied { because } => json!({"allowed": false, "reason": because}),
     }
 }
 
-fn wanted(spec: &Value) -> Attributes {
+fn wanted(spec: &Value) -> RequestAttributes {
     let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
     if resource.is_object() {
-        Attributes {
+        RequestAttributes {
             verb: text(resource, "verb"),
             group: text(resource, "group"),
             version: text(resource, "version"),
@@ -107,10 +111,10 @@ fn wanted(spec: &Value) -> Attributes {
             path: String::new(),
         }
     } else {
-        Attributes {
+        RequestAttributes {
             verb: text(other, "verb"),
             path: text(other, "path"),
-            ..Attributes::default()
+            ..RequestAttributes::default()
         }
     }
 }

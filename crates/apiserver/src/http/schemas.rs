@@ -1,4 +1,4 @@
-//! The OpenAPI documents of what is served now, made when first asked for and kept until the set changes.
+//! The OpenAPI documents of the current catalog, built on first use and cached until the catalog changes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -6,11 +6,11 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::catalog::{Catalog, Definition, Source};
+use crate::catalog::{Catalog, DefinitionSource, ResourceDefinition};
 use crate::kinds;
-use crate::openapi::{self, Resource, ResourceSchema, Subresource};
+use crate::openapi::{self, DocumentedResource, DocumentedSubresource, ResourceSchema};
 
-/// Documents of groups that no CRD can add to are the same for every catalog.
+/// Documents of groups that CRDs cannot extend are the same for every catalog.
 static BUILT_IN: LazyLock<BTreeMap<String, Bytes>> = LazyLock::new(|| {
     let catalog = Catalog::with(&[]);
     group_versions(&catalog)
@@ -24,15 +24,15 @@ static BUILT_IN: LazyLock<BTreeMap<String, Bytes>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Keeps the documents of the newest catalog that was asked about.
+/// Caches the documents of the newest catalog.
 #[derive(Debug, Default)]
 pub struct SchemaCache {
-    newest: Mutex<Option<Arc<Documents>>>,
+    newest: Mutex<Option<Arc<OpenApiDocuments>>>,
 }
 
 /// The documents of one catalog.
 #[derive(Debug)]
-pub(super) struct Documents {
+pub(super) struct OpenApiDocuments {
     catalog: Arc<Catalog>,
     groups: OnceLock<BTreeMap<String, Bytes>>,
     index: OnceLock<Bytes>,
@@ -40,7 +40,7 @@ pub(super) struct Documents {
 }
 
 impl SchemaCache {
-    pub(super) fn documents(&self, catalog: &Arc<Catalog>) -> Arc<Documents> {
+    pub(super) fn documents(&self, catalog: &Arc<Catalog>) -> Arc<OpenApiDocuments> {
         let mut newest = self.newest.lock();
         if let Some(documents) = newest
             .as_ref()
@@ -48,7 +48,7 @@ impl SchemaCache {
         {
             return Arc::clone(documents);
         }
-        let documents = Arc::new(Documents {
+        let documents = Arc::new(OpenApiDocuments {
             catalog: Arc::clone(catalog),
             groups: OnceLock::new(),
             index: OnceLock::new(),
@@ -59,7 +59,7 @@ impl SchemaCache {
     }
 }
 
-impl Documents {
+impl OpenApiDocuments {
     /// `/openapi/v3`
     pub fn index(&self) -> &Bytes {
         self.index.get_or_init(|| {
@@ -79,7 +79,7 @@ impl Documents {
     /// `/openapi/v2`
     pub fn swagger(&self) -> &Bytes {
         self.swagger.get_or_init(|| {
-            let resources: Vec<Resource> = self
+            let resources: Vec<DocumentedResource> = self
                 .catalog
                 .definitions()
                 .iter()
@@ -119,22 +119,22 @@ fn group_versions(catalog: &Catalog) -> Vec<(String, String)> {
 
 fn document(catalog: &Catalog, group: &str, version: &str) -> Bytes {
     let definitions = catalog.group_version(group, version).unwrap_or_default();
-    let resources: Vec<Resource> = definitions
+    let resources: Vec<DocumentedResource> = definitions
         .into_iter()
         .map(|definition| describe(definition))
         .collect();
     Bytes::from(openapi::group_version(&resources).to_string())
 }
 
-fn describe(definition: &Definition) -> Resource {
+fn describe(definition: &ResourceDefinition) -> DocumentedResource {
     let version = match &definition.source {
-        Source::BuiltIn(kind) => return Resource::built_in(kind),
-        Source::Custom(version) => version,
+        DefinitionSource::BuiltIn(kind) => return DocumentedResource::built_in(kind),
+        DefinitionSource::Custom(version) => version,
     };
     let verbs = |verbs: &[&str]| verbs.iter().map(|verb| (*verb).to_owned()).collect();
     let subresources = definition.subresources.iter().map(|sub| {
         let own = kinds::api_version(&sub.group, &sub.version) == definition.api_version();
-        Subresource {
+        DocumentedSubresource {
             name: sub.name.clone(),
             group: if own { String::new() } else { sub.group.clone() },
             version: if own { String::new() } else { sub.version.clone() },
@@ -142,7 +142,7 @@ fn describe(definition: &Definition) -> Resource {
             verbs: verbs(&sub.verbs),
         }
     });
-    Resource {
+    DocumentedResource {
         group: definition.group.clone(),
         version: definition.version.clone(),
         kind: definition.kind.clone(),

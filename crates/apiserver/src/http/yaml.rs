@@ -1,14 +1,14 @@
-//! Bodies that are YAML, as Kubernetes reads it: version 1.1, in which 0644 is octal and yes is true.
+//! YAML bodies, read as YAML 1.1 like Kubernetes does: 0644 is octal and yes is true.
 
 use serde_json::{Number, Value};
 
 use super::incoming::parse_json;
 use crate::error::ApiError;
 
-/// Beyond it a float no longer says which integer it is.
+/// Larger floats do not identify an integer.
 const LARGEST_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// YAML, of which JSON is a part.
+/// Decodes YAML, of which JSON is a subset.
 pub(super) fn decode(body: &[u8]) -> Result<Value, ApiError> {
     if body.trim_ascii_start().first() == Some(&b'{') {
         return parse_json(body);
@@ -19,7 +19,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Value, ApiError> {
         strict_booleans: false,
     };
     let mut value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        // The first line without the position is what other YAML readers say too.
+        // The first line without the position equals the message of other YAML parsers.
         let text = error.to_string();
         let line = text.lines().next().unwrap_or_default();
         let why = line.rsplit_once(": ").map_or(line, |(_, why)| why);
@@ -31,7 +31,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Value, ApiError> {
     Ok(value)
 }
 
-/// What becomes JSON in between has no fraction that is nothing: `1e3` is 1000.
+/// Converts floats without a fraction to integers: `1e3` is 1000.
 fn make_whole(value: &mut Value) {
     match value {
         Value::Number(number) => {

@@ -1,7 +1,7 @@
 //! The built-in kinds, one entry each, in the order discovery lists them.
 
 use super::field::{FieldSource, SelectableField, UnsupportedLabel};
-use super::{BuiltIn, Scope, Storage, Subresource};
+use super::{BuiltIn, KindScope, KindStorage, KindSubresource};
 
 const ALL_VERBS: &[&str] = &[
     "create",
@@ -147,7 +147,7 @@ const EVENT_FIELDS: &[SelectableField] = &[
 /// Every kind served without a CRD.
 pub const BUILT_IN: &[BuiltIn] = &[
     // core
-    kind("", "Binding", "bindings", "io.k8s.api.core.v1.Binding").answered_at_once(),
+    kind("", "Binding", "bindings", "io.k8s.api.core.v1.Binding").not_stored(),
     kind("", "ConfigMap", "configmaps", "io.k8s.api.core.v1.ConfigMap").short(&["cm"]),
     kind("", "Endpoints", "endpoints", "io.k8s.api.core.v1.Endpoints").short(&["ep"]),
     kind("", "Event", "events", "io.k8s.api.core.v1.Event")
@@ -288,7 +288,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         "io.k8s.api.authentication.v1.SelfSubjectReview",
     )
     .cluster()
-    .answered_at_once(),
+    .not_stored(),
     kind(
         "authentication.k8s.io",
         "TokenReview",
@@ -296,7 +296,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         "io.k8s.api.authentication.v1.TokenReview",
     )
     .cluster()
-    .answered_at_once(),
+    .not_stored(),
     // authorization.k8s.io
     kind(
         "authorization.k8s.io",
@@ -304,7 +304,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         "localsubjectaccessreviews",
         "io.k8s.api.authorization.v1.LocalSubjectAccessReview",
     )
-    .answered_at_once(),
+    .not_stored(),
     kind(
         "authorization.k8s.io",
         "SelfSubjectAccessReview",
@@ -312,7 +312,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         "io.k8s.api.authorization.v1.SelfSubjectAccessReview",
     )
     .cluster()
-    .answered_at_once(),
+    .not_stored(),
     kind(
         "authorization.k8s.io",
         "SelfSubjectRulesReview",
@@ -320,7 +320,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         "io.k8s.api.authorization.v1.SelfSubjectRulesReview",
     )
     .cluster()
-    .answered_at_once(),
+    .not_stored(),
     kind(
         "authorization.k8s.io",
         "SubjectAccessReview",
@@ -328,7 +328,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         "io.k8s.api.authorization.v1.SubjectAccessReview",
     )
     .cluster()
-    .answered_at_once(),
+    .not_stored(),
     // batch
     kind("batch", "Job", "jobs", "io.k8s.api.batch.v1.Job")
         .in_all()
@@ -393,9 +393,9 @@ pub const BUILT_IN: &[BuiltIn] = &[
     .short(&["pc"]),
 ];
 
-const SCALE: Subresource = foreign("scale", "autoscaling", "v1", "Scale", READ_WRITE);
+const SCALE: KindSubresource = foreign("scale", "autoscaling", "v1", "Scale", READ_WRITE);
 
-/// A namespaced kind of version v1 with every verb; the methods below state how a kind differs from that.
+/// A namespaced kind of version v1 with every verb; the methods below set what differs.
 const fn kind(
     group: &'static str,
     kind: &'static str,
@@ -409,17 +409,17 @@ const fn kind(
         plural,
         short_names: &[],
         categories: &[],
-        scope: Scope::Namespaced,
+        scope: KindScope::Namespaced,
         verbs: ALL_VERBS,
         subresources: &[],
-        storage: Storage::Own,
+        storage: KindStorage::Own,
         selectable: METADATA,
         unsupported_label: UnsupportedLabel::OnlyMetadata,
         definition,
     }
 }
 
-const fn own(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
+const fn own(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> KindSubresource {
     foreign(name, "", "", kind, verbs)
 }
 
@@ -429,8 +429,8 @@ const fn foreign(
     version: &'static str,
     kind: &'static str,
     verbs: &'static [&'static str],
-) -> Subresource {
-    Subresource {
+) -> KindSubresource {
+    KindSubresource {
         name,
         group,
         version,
@@ -441,7 +441,7 @@ const fn foreign(
 
 impl BuiltIn {
     const fn cluster(mut self) -> Self {
-        self.scope = Scope::Cluster;
+        self.scope = KindScope::Cluster;
         self
     }
 
@@ -466,7 +466,7 @@ impl BuiltIn {
         self
     }
 
-    const fn with(mut self, subresources: &'static [Subresource]) -> Self {
+    const fn with(mut self, subresources: &'static [KindSubresource]) -> Self {
         self.subresources = subresources;
         self
     }
@@ -478,12 +478,12 @@ impl BuiltIn {
     }
 
     const fn stored_with(mut self, group: &'static str, plural: &'static str) -> Self {
-        self.storage = Storage::SharedWith { group, plural };
+        self.storage = KindStorage::SharedWith { group, plural };
         self
     }
 
-    const fn answered_at_once(mut self) -> Self {
-        self.storage = Storage::Virtual;
+    const fn not_stored(mut self) -> Self {
+        self.storage = KindStorage::Virtual;
         self.verbs = CREATE_ONLY;
         self
     }

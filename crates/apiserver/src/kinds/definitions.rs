@@ -1,6 +1,6 @@
 //! The JSON schemas of the built-in kinds, as k8s-openapi publishes them.
 //!
-//! They carry names, types and descriptions, and no merge keys: those are in [`super::merge`].
+//! They contain names, types and descriptions, but no merge keys: those are in [`super::merge`].
 
 use k8s_openapi::api::{
     admissionregistration::v1 as admission, apps::v1 as apps, authentication::v1 as authentication,
@@ -16,9 +16,9 @@ use serde_json::{Map, Value};
 /// The prefix of a reference from one definition to another.
 pub const REFERENCE_PREFIX: &str = "#/$defs/";
 
-/// Every definition the built-in kinds and the bodies of their subresources need, by full name.
+/// Returns every definition that the built-in kinds and the bodies of their subresources need, by full name.
 ///
-/// Built anew at each call: the result is large and needed only while something smaller is derived from it.
+/// Not cached: the result is large and needed only while something smaller is derived from it.
 pub fn definitions() -> Map<String, Value> {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     add_core(&mut generator);

@@ -1,6 +1,6 @@
-//! The two faces of one event: `events.k8s.io/v1` and core `v1`.
+//! Conversion between `events.k8s.io/v1` and core `v1` events.
 //!
-//! Events are stored as core events. Both directions only rename fields, so a round trip loses nothing.
+//! Events are stored as core events. Both conversions only rename fields, so that a round trip loses nothing.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("reportingComponent", "reportingController"),
 ];
 
-/// Who reports, in `events.k8s.io/v1`; core events always have both.
+/// The reporter in `events.k8s.io/v1`; core events always have both fields.
 const REPORTER: [&str; 2] = ["reportingController", "reportingInstance"];
 
 /// Rewrites an `events.k8s.io/v1` event into the core form that is stored.
@@ -26,7 +26,7 @@ pub fn to_core(event: &mut Value) {
     rename(event, CORE_API_VERSION, |(core, modern)| (*modern, *core));
 }
 
-/// Rewrites a stored core event into its `events.k8s.io/v1` form, which leaves an unknown reporter out.
+/// Rewrites a stored core event into its `events.k8s.io/v1` form, which omits an empty reporter.
 pub fn from_core(event: &mut Value) {
     rename(event, EVENTS_API_VERSION, |(core, modern)| (*core, *modern));
     if let Some(fields) = event.as_object_mut() {

@@ -1,10 +1,10 @@
-//! Which fields of a built-in object a field selector may compare, and what text each one has.
+//! The fields of built-in objects that field selectors support.
 //!
-//! Parsing selectors is the business of [`crate::selector`]; here is only what there is to select on.
+//! Selectors are parsed in [`crate::selector`].
 
 use serde_json::Value;
 
-/// Where the text of a selectable field comes from.
+/// The source of the text of a selectable field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldSource {
     /// A dotted path; absent or null reads as the empty string.
@@ -24,7 +24,7 @@ pub struct SelectableField {
     pub source: FieldSource,
 }
 
-/// How Kubernetes words the refusal of a label the kind does not offer.
+/// The error for a field label that the kind does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnsupportedLabel {
     /// Kinds with their own conversion function.
@@ -56,7 +56,7 @@ impl SelectableField {
         }
     }
 
-    /// The text a selector compares with, for one object.
+    /// Returns the text that a selector compares with, for one object.
     pub fn text(&self, object: &Value) -> String {
         match self.source {
             FieldSource::Path(path) => text_at(object, path).unwrap_or_default(),
@@ -70,7 +70,7 @@ impl SelectableField {
     }
 }
 
-/// The text of the scalar at a dotted path; `None` when there is none.
+/// Returns the text of the scalar at a dotted path; `None` if there is none.
 pub fn text_at(object: &Value, dotted: &str) -> Option<String> {
     let mut at = object;
     for step in dotted.split('.') {

@@ -1,7 +1,7 @@
 //! How patches and server-side apply merge the lists and maps of built-in kinds.
 //!
-//! The published schemas of the types do not say it, so the exceptions are listed here: every list not named is
-//! replaced as a whole, every object not named is merged member by member.
+//! The published schemas lack these rules, so the exceptions are listed here. Every other list is replaced as a whole,
+//! every other object is merged member by member.
 
 /// An exception for one member of a definition.
 #[derive(Clone, Copy, Debug)]
@@ -13,12 +13,12 @@ pub struct MergeRule {
     pub patch: MergePatchRule,
 }
 
-/// How server-side apply tells the parts of a member apart.
+/// How server-side apply identifies the parts of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeShape {
     Usual,
     Set,
-    /// A list of objects told apart by these members.
+    /// A list of objects identified by these members.
     Keyed(&'static [&'static str]),
     AtomicMap,
 }
@@ -33,7 +33,7 @@ pub enum MergePatchRule {
     Replaced,
 }
 
-/// Members that do not behave as the head of this module says.
+/// Members that differ from the default in the module's documentation.
 pub const MEMBERS: &[MergeRule] = &[
     on("admissionregistration.v1.MutatingWebhook", "matchConditions")
         .keyed(&["name"])
@@ -225,13 +225,13 @@ pub const ATOMIC: &[&str] = &[
     "meta.v1.OwnerReference",
 ];
 
-/// Members whose absence means a value; server-side apply needs it to tell list items apart.
+/// Members with a default that server-side apply needs to identify list items.
 pub const KEY_DEFAULTS: &[(&str, &str, &str)] = &[
     ("core.v1.ContainerPort", "protocol", "TCP"),
     ("core.v1.ServicePort", "protocol", "TCP"),
 ];
 
-/// The name used above for a definition's full name.
+/// Returns the name used above for a definition's full name.
 pub fn short_name(definition: &str) -> &str {
     [
         "io.k8s.api.",

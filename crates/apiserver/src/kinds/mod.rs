@@ -1,7 +1,6 @@
-//! The catalogue of kinds the embedded control plane serves without a CRD.
+//! The kinds that are served without a CRD.
 //!
-//! It knows names, scopes, verbs and which fields a field selector may use. It must not know how objects are
-//! stored or served: everything here is data, and the same for every request.
+//! This module holds names, scopes, verbs and selectable fields. It is static data: storage and serving are elsewhere.
 
 mod catalogue;
 mod definitions;
@@ -23,30 +22,30 @@ use crate::object_meta::NameRule;
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
 
-/// Whether objects of a kind live in a namespace.
+/// The scope of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum KindScope {
     Namespaced,
     Cluster,
 }
 
-/// Where the objects of a kind are kept.
+/// Where the objects of a kind are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Storage {
+pub enum KindStorage {
     /// Under the kind's own group and plural.
     Own,
-    /// In the store of another kind, converted on the way in and out; `events.k8s.io` shares core events.
+    /// Under another kind, with conversion on read and write; `events.k8s.io` shares core events.
     SharedWith {
         group: &'static str,
         plural: &'static str,
     },
-    /// Nowhere: a create is answered at once and forgotten (reviews, bindings).
+    /// Not stored: a create is answered at once (reviews, bindings).
     Virtual,
 }
 
 /// One subresource of a built-in kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subresource {
+pub struct KindSubresource {
     pub name: &'static str,
     /// Group and version of the body; both empty when they are those of the parent kind.
     pub group: &'static str,
@@ -65,11 +64,11 @@ pub struct BuiltIn {
     pub plural: &'static str,
     pub short_names: &'static [&'static str],
     pub categories: &'static [&'static str],
-    pub scope: Scope,
+    pub scope: KindScope,
     pub verbs: &'static [&'static str],
-    pub subresources: &'static [Subresource],
-    pub storage: Storage,
-    /// The fields a field selector may name.
+    pub subresources: &'static [KindSubresource],
+    pub storage: KindStorage,
+    /// The fields that field selectors support.
     pub selectable: &'static [SelectableField],
     pub unsupported_label: UnsupportedLabel,
     /// The name of the kind's definition in Kubernetes' OpenAPI documents.
@@ -77,22 +76,22 @@ pub struct BuiltIn {
 }
 
 impl BuiltIn {
-    /// `v1` for the core group, `group/version` otherwise: what `apiVersion` of an object says.
+    /// Returns the `apiVersion`: `v1` for the core group, `group/version` otherwise.
     pub fn api_version(&self) -> String {
         api_version(self.group, self.version)
     }
 
-    /// The kind of a list of these objects.
+    /// Returns the kind of a list of these objects.
     pub fn list_kind(&self) -> String {
         format!("{}List", self.kind)
     }
 
-    /// The singular name: the kind in lower case for every built-in kind.
+    /// Returns the singular name: the kind in lower case for every built-in kind.
     pub fn singular(&self) -> String {
         self.kind.to_ascii_lowercase()
     }
 
-    /// How the names of the kind's objects must look.
+    /// Returns the rule for the names of the kind's objects.
     pub fn name_rule(&self) -> NameRule {
         match (self.group, self.kind) {
             ("", "Namespace") => NameRule::Label,
@@ -103,14 +102,14 @@ impl BuiltIn {
     }
 
     pub fn is_namespaced(&self) -> bool {
-        self.scope == Scope::Namespaced
+        self.scope == KindScope::Namespaced
     }
 
-    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+    pub fn subresource(&self, name: &str) -> Option<&'static KindSubresource> {
         self.subresources.iter().find(|sub| sub.name == name)
     }
 
-    /// A kind whose `metadata.generation` counts changes of its specification.
+    /// Returns whether `metadata.generation` counts changes of the spec.
     ///
     /// Kubernetes leaves the generation unset on kinds that are only data or that predate the convention.
     pub fn has_generation(&self) -> bool {
@@ -126,27 +125,27 @@ impl BuiltIn {
     }
 }
 
-/// The built-in kind served at this group, version and plural.
+/// Returns the built-in kind served at this group, version and plural.
 pub fn by_resource(group: &str, version: &str, plural: &str) -> Option<&'static BuiltIn> {
     BUILT_IN
         .iter()
         .find(|kind| kind.group == group && kind.version == version && kind.plural == plural)
 }
 
-/// The built-in kind of this group, version and kind.
+/// Returns the built-in kind of this group, version and kind.
 pub fn by_kind(group: &str, version: &str, kind: &str) -> Option<&'static BuiltIn> {
     BUILT_IN
         .iter()
         .find(|entry| entry.group == group && entry.version == version && entry.kind == kind)
 }
 
-/// The built-in kind that an object's `apiVersion` and `kind` name.
+/// Returns the built-in kind of an object's `apiVersion` and `kind`.
 pub fn by_type_meta(api_version: &str, kind: &str) -> Option<&'static BuiltIn> {
     let (group, version) = split_api_version(api_version);
     by_kind(group, version, kind)
 }
 
-/// Joins a group and a version the way `apiVersion` writes them.
+/// Joins a group and a version into an `apiVersion`.
 pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() {
         version.to_owned()
@@ -160,9 +159,9 @@ pub fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// The hash by which discovery says that two resources share a stored form.
+/// Returns the hash in discovery that is equal for resources with the same stored form.
 ///
-/// Clients compare it for equality only, but the value is Kubernetes' own so that both servers agree.
+/// Clients only compare it, but the value is Kubernetes' own so that both servers agree.
 pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     let digest = Sha256::digest(format!("{group}/{version}/{kind}"));
     base64::engine::general_purpose::STANDARD.encode(&digest[..8])

@@ -46,13 +46,13 @@ fn lookups_agree_with_each_other() {
 #[test]
 fn a_shared_store_names_a_kind_that_has_its_own() {
     for entry in BUILT_IN {
-        if let Storage::SharedWith { group, plural } = entry.storage {
-            assert_eq!(kind(group, plural).storage, Storage::Own);
+        if let KindStorage::SharedWith { group, plural } = entry.storage {
+            assert_eq!(kind(group, plural).storage, KindStorage::Own);
         }
     }
     assert_eq!(
         kind("events.k8s.io", "events").storage,
-        Storage::SharedWith {
+        KindStorage::SharedWith {
             group: "",
             plural: "events"
         }
@@ -61,8 +61,8 @@ fn a_shared_store_names_a_kind_that_has_its_own() {
 
 #[test]
 fn scopes_verbs_and_names_are_those_of_kubernetes() {
-    assert_eq!(kind("", "nodes").scope, Scope::Cluster);
-    assert_eq!(kind("", "pods").scope, Scope::Namespaced);
+    assert_eq!(kind("", "nodes").scope, KindScope::Cluster);
+    assert_eq!(kind("", "pods").scope, KindScope::Namespaced);
     assert_eq!(kind("", "endpoints").singular(), "endpoints");
     assert_eq!(kind("", "pods").list_kind(), "PodList");
     assert_eq!(kind("apps", "deployments").short_names, ["deploy"]);
@@ -139,7 +139,7 @@ fn selectable_fields_read_like_kubernetes_field_sets() {
 }
 
 #[test]
-fn an_unknown_field_label_is_refused_in_the_words_of_its_kind() {
+fn an_unknown_field_label_is_rejected_with_the_message_of_its_kind() {
     let cases = [
         ("", "pods", "field label not supported: spec.x"),
         (

@@ -3,14 +3,14 @@
 use super::definitions::{REFERENCE_PREFIX, definitions};
 use super::merge::{self, MergePatchRule, MergeShape};
 use crate::schema::{
-    Additional, Checks, JsonType, ListType, MapType, Node, NodeId, NodeTable, PatchRule, PatchStrategy,
-    Property, Schema,
+    AdditionalMembers, JsonType, ListType, MapType, NodeId, NodeTable, PatchRule, PatchStrategy, Schema,
+    SchemaNode, SchemaProperty, ValueChecks,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The schema of a definition by its full name, if a built-in kind or one of its subresources uses it.
+/// Returns the schema of a definition by its full name, if a built-in kind or one of its subresources uses it.
 pub fn schema_of(definition: &str) -> Option<Schema> {
     static GRAPH: LazyLock<Graph> = LazyLock::new(Graph::compile);
     let root = GRAPH.roots.get(definition)?;
@@ -30,7 +30,7 @@ impl Graph {
             places: BTreeMap::new(),
         };
         for name in definitions.keys() {
-            let place = compiler.table.push(Node::default());
+            let place = compiler.table.push(SchemaNode::default());
             compiler.places.insert(name.clone(), place);
         }
         for (name, definition) in &definitions {
@@ -39,7 +39,7 @@ impl Graph {
                 compiler.table.fill(*place, node);
             }
         }
-        let root = compiler.table.push(Node::default());
+        let root = compiler.table.push(SchemaNode::default());
         Self {
             schema: compiler.table.finish(root),
             roots: compiler.places,
@@ -53,7 +53,7 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn definition(&mut self, name: &str, schema: &Value) -> Node {
+    fn definition(&mut self, name: &str, schema: &Value) -> SchemaNode {
         let short = merge::short_name(name);
         let mut node = self.node(short, schema);
         node.type_name = short.rsplit('.').next().map(Into::into);
@@ -61,7 +61,7 @@ impl Compiler {
             node.map_type = MapType::Atomic;
         }
         if is_free_form(short) {
-            node = Node {
+            node = SchemaNode {
                 type_name: node.type_name,
                 ..free_form()
             };
@@ -69,21 +69,21 @@ impl Compiler {
         node
     }
 
-    fn node(&mut self, definition: &str, schema: &Value) -> Node {
+    fn node(&mut self, definition: &str, schema: &Value) -> SchemaNode {
         if schema.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) {
-            return Node {
+            return SchemaNode {
                 json_type: JsonType::IntOrString,
-                ..Node::default()
+                ..SchemaNode::default()
             };
         }
         match schema.get("type").and_then(Value::as_str) {
             Some("object") => self.object(definition, schema),
             Some("array") => {
                 let items = schema.get("items").map(|items| self.place(definition, items));
-                Node {
+                SchemaNode {
                     json_type: JsonType::Array,
                     items,
-                    ..Node::default()
+                    ..SchemaNode::default()
                 }
             }
             Some("string") => scalar(JsonType::String, schema),
@@ -94,10 +94,10 @@ impl Compiler {
         }
     }
 
-    fn object(&mut self, definition: &str, schema: &Value) -> Node {
-        let mut node = Node {
+    fn object(&mut self, definition: &str, schema: &Value) -> SchemaNode {
+        let mut node = SchemaNode {
             json_type: JsonType::Object,
-            ..Node::default()
+            ..SchemaNode::default()
         };
         let members = schema.get("properties").and_then(Value::as_object);
         let properties = members
@@ -108,7 +108,7 @@ impl Compiler {
         node.set_properties(properties);
         match schema.get("additionalProperties") {
             Some(values @ Value::Object(_)) => {
-                node.additional = Additional::Schema(self.place(definition, values));
+                node.additional = AdditionalMembers::Schema(self.place(definition, values));
             }
             _ if members.is_none() => node.preserve_unknown = true,
             _ => {}
@@ -120,15 +120,15 @@ impl Compiler {
             .flatten();
         let required: Vec<Box<str>> = required.filter_map(Value::as_str).map(Into::into).collect();
         if !required.is_empty() {
-            node.checks = Some(Box::new(Checks {
+            node.checks = Some(Box::new(ValueChecks {
                 required,
-                ..Checks::default()
+                ..ValueChecks::default()
             }));
         }
         node
     }
 
-    fn property(&mut self, definition: &str, name: &str, schema: &Value) -> Property {
+    fn property(&mut self, definition: &str, name: &str, schema: &Value) -> SchemaProperty {
         let rule = merge::MEMBERS
             .iter()
             .find(|rule| rule.definition == definition && rule.member == name);
@@ -162,14 +162,14 @@ impl Compiler {
                 merge_key: None,
             },
         };
-        Property {
+        SchemaProperty {
             name: name.into(),
             node,
             patch,
         }
     }
 
-    /// The place of a sub-schema: that of its definition when it is a reference, otherwise a new one.
+    /// Returns the node of a sub-schema: that of its definition for a reference, otherwise a new one.
     fn place(&mut self, definition: &str, schema: &Value) -> NodeId {
         let referenced = schema
             .get("$ref")
@@ -184,29 +184,29 @@ impl Compiler {
     }
 }
 
-fn scalar(json_type: JsonType, schema: &Value) -> Node {
+fn scalar(json_type: JsonType, schema: &Value) -> SchemaNode {
     let format = schema.get("format").and_then(Value::as_str);
     let checks = format.map(|format| {
-        Box::new(Checks {
+        Box::new(ValueChecks {
             format: Some(format.into()),
-            ..Checks::default()
+            ..ValueChecks::default()
         })
     });
-    Node {
+    SchemaNode {
         json_type,
         checks,
-        ..Node::default()
+        ..SchemaNode::default()
     }
 }
 
-fn free_form() -> Node {
-    Node {
+fn free_form() -> SchemaNode {
+    SchemaNode {
         preserve_unknown: true,
-        ..Node::default()
+        ..SchemaNode::default()
     }
 }
 
-/// Definitions that hold any JSON, whatever their published type says.
+/// Definitions that hold any JSON, in spite of their published type.
 fn is_free_form(short: &str) -> bool {
     matches!(
         short,
@@ -224,7 +224,7 @@ mod tests {
     use crate::kinds::BUILT_IN;
 
     /// Follows member names and `[]` for list items.
-    fn at<'s>(schema: &'s Schema, path: &str) -> &'s Node {
+    fn at<'s>(schema: &'s Schema, path: &str) -> &'s SchemaNode {
         path.split('.')
             .filter(|step| !step.is_empty())
             .fold(schema.root(), |node, step| {

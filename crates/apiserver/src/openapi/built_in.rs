@@ -1,6 +1,6 @@
-//! The published definitions, completed with the merge rules they leave out.
+//! The published definitions, extended with the merge rules they lack.
 
-use super::{Flavour, Subresource};
+use super::{DocumentedSubresource, OpenApiFlavour};
 use crate::kinds::{self, MergePatchRule, MergeShape};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -14,8 +14,8 @@ pub(super) fn meta(name: &str) -> String {
     format!("{META}{name}")
 }
 
-/// Every definition in the given flavour; references keep their published notation.
-pub(super) fn schemas(flavour: Flavour) -> Map<String, Value> {
+/// Returns every definition in this flavour; references have their published notation.
+pub(super) fn schemas(flavour: OpenApiFlavour) -> Map<String, Value> {
     let mut definitions = kinds::definitions();
     definitions.insert(meta("ListMeta"), list_meta());
     for (name, schema) in &mut definitions {
@@ -28,7 +28,7 @@ pub(super) fn schemas(flavour: Flavour) -> Map<String, Value> {
     definitions
 }
 
-/// What every kind says about its type and metadata.
+/// Schemas that all kinds share.
 pub(super) struct CommonMembers {
     /// `apiVersion` and `kind`.
     pub(super) type_members: Map<String, Value>,
@@ -36,7 +36,7 @@ pub(super) struct CommonMembers {
 }
 
 impl CommonMembers {
-    /// Taken from one of the published definitions; they all say the same.
+    /// Taken from one of the published definitions; they are all equal.
     pub(super) fn of(published: &Map<String, Value>) -> Self {
         let config_map = published.get("io.k8s.api.core.v1.ConfigMap");
         let description = |name: &str| {
@@ -85,7 +85,7 @@ pub(super) fn references(schema: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
-/// Rewrites references to the place a document keeps its schemas.
+/// Rewrites references to the location of schemas in a document.
 pub(super) fn relocate(schema: &mut Value, prefix: &str) {
     match schema {
         Value::Object(fields) => {
@@ -104,13 +104,13 @@ pub(super) fn relocate(schema: &mut Value, prefix: &str) {
     }
 }
 
-/// A reference in published notation.
+/// Returns a reference in published notation.
 pub(super) fn reference(name: &str) -> Value {
     json!({"$ref": format!("{}{name}", kinds::REFERENCE_PREFIX)})
 }
 
-/// The definition of a subresource's body, where it is not the parent's.
-pub(super) fn body_definition(subresource: &Subresource) -> Option<&'static str> {
+/// Returns the definition of a subresource's body, if it is not the parent's.
+pub(super) fn body_definition(subresource: &DocumentedSubresource) -> Option<&'static str> {
     match subresource.kind.as_str() {
         "Scale" => Some("io.k8s.api.autoscaling.v1.Scale"),
         "Eviction" => Some("io.k8s.api.policy.v1.Eviction"),
@@ -120,7 +120,7 @@ pub(super) fn body_definition(subresource: &Subresource) -> Option<&'static str>
     }
 }
 
-fn complete(name: &str, schema: &mut Value, flavour: Flavour) {
+fn complete(name: &str, schema: &mut Value, flavour: OpenApiFlavour) {
     let short = kinds::short_name(name);
     if kinds::MERGE_ATOMIC.contains(&short) {
         set(schema, "x-kubernetes-map-type", json!("atomic"));
@@ -132,7 +132,7 @@ fn complete(name: &str, schema: &mut Value, flavour: Flavour) {
     }
 }
 
-/// Adds what patches and apply need to know about a member.
+/// Adds the extensions that patches and apply need.
 fn annotate(definition: &str, member: &str, schema: &mut Value) {
     let rule = kinds::MERGE_MEMBERS
         .iter()
@@ -167,9 +167,9 @@ fn annotate(definition: &str, member: &str, schema: &mut Value) {
     }
 }
 
-/// In v3 a reference stands alone, so what is said beside it moves around it; v2 allows both side by side.
-fn restyle(schema: &mut Value, flavour: Flavour) {
-    if flavour == Flavour::V2 {
+/// In v3 a reference must stand alone, so its siblings move to an `allOf` around it; v2 allows both.
+fn restyle(schema: &mut Value, flavour: OpenApiFlavour) {
+    if flavour == OpenApiFlavour::V2 {
         return;
     }
     let Some(fields) = schema.as_object_mut() else {
@@ -189,7 +189,7 @@ fn restyle(schema: &mut Value, flavour: Flavour) {
     }
 }
 
-/// What Go puts where nothing is: documents of Kubernetes say so for the elements of lists and maps.
+/// Go's zero value, which documents of Kubernetes contain as the default of list and map elements.
 fn zero_of(schema: &Value) -> Option<Value> {
     if schema.get("allOf").is_some() {
         return Some(json!({}));
@@ -202,26 +202,30 @@ fn zero_of(schema: &Value) -> Option<Value> {
     }
 }
 
-fn int_or_string(schema: &Value, flavour: Flavour) -> Value {
+fn int_or_string(schema: &Value, flavour: OpenApiFlavour) -> Value {
     let description = schema.get("description").cloned().unwrap_or_default();
     match flavour {
-        Flavour::V2 => json!({"description": description, "type": "string", "format": "int-or-string"}),
-        Flavour::V3 => json!({"description": description, "format": "int-or-string",
+        OpenApiFlavour::V2 => {
+            json!({"description": description, "type": "string", "format": "int-or-string"})
+        }
+        OpenApiFlavour::V3 => json!({"description": description, "format": "int-or-string",
             "oneOf": [{"type": "integer"}, {"type": "string"}]}),
     }
 }
 
-fn quantity(schema: &Value, flavour: Flavour) -> Value {
+fn quantity(schema: &Value, flavour: OpenApiFlavour) -> Value {
     let description = schema.get("description").cloned().unwrap_or_default();
     match flavour {
-        Flavour::V2 => json!({"description": description, "type": "string"}),
-        Flavour::V3 => json!({"description": description, "oneOf": [{"type": "string"}, {"type": "number"}]}),
+        OpenApiFlavour::V2 => json!({"description": description, "type": "string"}),
+        OpenApiFlavour::V3 => {
+            json!({"description": description, "oneOf": [{"type": "string"}, {"type": "number"}]})
+        }
     }
 }
 
 fn list_meta() -> Value {
     json!({
-        "description": "What is known about a list besides its items.",
+        "description": "Standard list metadata.",
         "type": "object",
         "properties": {
             "continue": {"type": "string", "description": "Where the next page begins; empty on the last."},

@@ -1,10 +1,10 @@
-//! Schemas of custom resources and of lists, in the form documents publish them.
+//! Schemas of custom resources and of lists, as documents publish them.
 
 use super::built_in::{CommonMembers, meta, reference};
-use super::{Flavour, Resource};
+use super::{DocumentedResource, OpenApiFlavour};
 use serde_json::{Map, Value, json};
 
-/// What OpenAPI v2 cannot express, and clients of v2 stumble over.
+/// Keywords that OpenAPI v2 and its clients do not support.
 const ONLY_V3: [&str; 8] = [
     "anyOf",
     "oneOf",
@@ -16,16 +16,16 @@ const ONLY_V3: [&str; 8] = [
     "example",
 ];
 
-/// The published form of a CRD's schema.
-pub(super) fn schema(open_api: &Value, flavour: Flavour, common: &CommonMembers) -> Value {
+/// Returns the published form of a CRD's schema.
+pub(super) fn schema(open_api: &Value, flavour: OpenApiFlavour, common: &CommonMembers) -> Value {
     let mut schema = open_api.clone();
     restyle(&mut schema, flavour, common);
     add_type(&mut schema, flavour, common);
     schema
 }
 
-/// The schema of a list of resources.
-pub(super) fn list(resource: &Resource, definition: &str, common: &CommonMembers) -> Value {
+/// Returns the schema of a list of resources.
+pub(super) fn list(resource: &DocumentedResource, definition: &str, common: &CommonMembers) -> Value {
     let mut properties = common.type_members.clone();
     properties.insert("metadata".to_owned(), reference(&meta("ListMeta")));
     properties.insert(
@@ -40,8 +40,8 @@ pub(super) fn list(resource: &Resource, definition: &str, common: &CommonMembers
     })
 }
 
-/// A resource has a type and metadata whether its CRD mentions them or not.
-fn add_type(schema: &mut Value, flavour: Flavour, common: &CommonMembers) {
+/// Adds the type and metadata fields, which every resource has.
+fn add_type(schema: &mut Value, flavour: OpenApiFlavour, common: &CommonMembers) {
     let Some(fields) = schema.as_object_mut() else {
         return;
     };
@@ -53,20 +53,20 @@ fn add_type(schema: &mut Value, flavour: Flavour, common: &CommonMembers) {
     };
     properties.extend(common.type_members.clone());
     let mut metadata = match flavour {
-        Flavour::V2 => reference(&meta("ObjectMeta")),
-        Flavour::V3 => json!({"allOf": [reference(&meta("ObjectMeta"))]}),
+        OpenApiFlavour::V2 => reference(&meta("ObjectMeta")),
+        OpenApiFlavour::V3 => json!({"allOf": [reference(&meta("ObjectMeta"))]}),
     };
     metadata["description"] = common.metadata_description.clone();
     properties.insert("metadata".to_owned(), metadata);
 }
 
-fn restyle(schema: &mut Value, flavour: Flavour, common: &CommonMembers) {
+fn restyle(schema: &mut Value, flavour: OpenApiFlavour, common: &CommonMembers) {
     let Some(fields) = schema.as_object_mut() else {
         return;
     };
     let is_int_or_string = fields.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true));
     match flavour {
-        Flavour::V3 => {
+        OpenApiFlavour::V3 => {
             if is_int_or_string && !fields.contains_key("anyOf") && !fields.contains_key("allOf") {
                 fields.insert(
                     "anyOf".to_owned(),
@@ -74,12 +74,12 @@ fn restyle(schema: &mut Value, flavour: Flavour, common: &CommonMembers) {
                 );
             }
         }
-        Flavour::V2 => {
+        OpenApiFlavour::V2 => {
             let is_nullable = fields.get("nullable") == Some(&Value::Bool(true));
             for keyword in ONLY_V3 {
                 fields.remove(keyword);
             }
-            // A v2 client would refuse null for any type it knows, so it is told none.
+            // A v2 client would reject null for any type, so the type is omitted.
             if is_nullable {
                 for keyword in ["type", "items", "properties", "additionalProperties"] {
                     fields.remove(keyword);
@@ -105,7 +105,7 @@ fn restyle(schema: &mut Value, flavour: Flavour, common: &CommonMembers) {
             restyle(member, flavour, common);
         }
     }
-    if is_embedded && flavour == Flavour::V3 {
+    if is_embedded && flavour == OpenApiFlavour::V3 {
         add_type(schema, flavour, common);
     }
 }

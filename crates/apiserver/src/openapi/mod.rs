@@ -1,21 +1,21 @@
-//! OpenAPI documents: what clients read to explain, complete and check objects.
+//! OpenAPI documents, which clients use to explain, complete and validate objects.
 //!
-//! Documents are pure functions of the served resources. The caller decides when they are stale, keeps the bytes
-//! and serves them; [`index`] gives every document a hash so that clients can keep theirs.
+//! Documents are pure functions of the served resources. The caller caches and serves them; [`index`] has a hash of
+//! every document for the caches of clients.
 
 mod built_in;
 mod custom;
 mod paths;
 
-use crate::kinds::{BuiltIn, Storage};
+use crate::kinds::{BuiltIn, KindStorage};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha512};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// A served resource, as far as documents describe it.
+/// A served resource, as documents describe it.
 #[derive(Clone, Debug)]
-pub struct Resource {
+pub struct DocumentedResource {
     pub group: String,
     pub version: String,
     pub kind: String,
@@ -23,13 +23,13 @@ pub struct Resource {
     pub plural: String,
     pub namespaced: bool,
     pub verbs: Vec<String>,
-    pub subresources: Vec<Subresource>,
+    pub subresources: Vec<DocumentedSubresource>,
     pub schema: ResourceSchema,
 }
 
 /// A subresource and the kind of its body; an empty version means that of the parent.
 #[derive(Clone, Debug)]
-pub struct Subresource {
+pub struct DocumentedSubresource {
     pub name: String,
     pub group: String,
     pub version: String,
@@ -37,7 +37,7 @@ pub struct Subresource {
     pub verbs: Vec<String>,
 }
 
-/// Where the schema of a resource comes from.
+/// The source of a resource's schema.
 #[derive(Clone, Debug)]
 pub enum ResourceSchema {
     /// The full name of a published definition.
@@ -46,22 +46,22 @@ pub enum ResourceSchema {
     Custom(Value),
 }
 
-/// Which flavour of OpenAPI a document is written in.
+/// The flavour of OpenAPI that a document is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flavour {
+enum OpenApiFlavour {
     V2,
     V3,
 }
 
-impl Resource {
-    /// The description of a built-in kind.
+impl DocumentedResource {
+    /// Returns the description of a built-in kind.
     pub fn built_in(kind: &BuiltIn) -> Self {
         let texts = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
         Self {
             group: kind.group.to_owned(),
             version: kind.version.to_owned(),
             kind: kind.kind.to_owned(),
-            list_kind: if kind.storage == Storage::Virtual {
+            list_kind: if kind.storage == KindStorage::Virtual {
                 String::new()
             } else {
                 kind.list_kind()
@@ -72,7 +72,7 @@ impl Resource {
             subresources: kind
                 .subresources
                 .iter()
-                .map(|sub| Subresource {
+                .map(|sub| DocumentedSubresource {
                     name: sub.name.to_owned(),
                     group: sub.group.to_owned(),
                     version: sub.version.to_owned(),
@@ -84,7 +84,7 @@ impl Resource {
         }
     }
 
-    /// The name of the resource's definition in documents.
+    /// Returns the name of the resource's definition in documents.
     fn definition(&self) -> String {
         match &self.schema {
             ResourceSchema::BuiltIn(name) => (*name).to_owned(),
@@ -92,7 +92,7 @@ impl Resource {
         }
     }
 
-    /// The name of the definition of a list of them.
+    /// Returns the name of the definition of a list of them.
     fn list_definition(&self) -> String {
         match self.definition().rsplit_once('.') {
             Some((prefix, _)) => format!("{prefix}.{}", self.list_kind),
@@ -105,35 +105,35 @@ impl Resource {
     }
 }
 
-/// The OpenAPI v3 document of one group and version.
-pub fn group_version(resources: &[Resource]) -> Value {
-    let mut schemas = schemas(resources, Flavour::V3);
+/// Returns the OpenAPI v3 document of one group and version.
+pub fn group_version(resources: &[DocumentedResource]) -> Value {
+    let mut schemas = schemas(resources, OpenApiFlavour::V3);
     for schema in schemas.values_mut() {
         built_in::relocate(schema, "#/components/schemas/");
     }
     json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1"},
-        "paths": paths::of(resources, Flavour::V3),
+        "paths": paths::of(resources, OpenApiFlavour::V3),
         "components": {"schemas": schemas},
     })
 }
 
-/// The OpenAPI v2 document of everything that is served.
-pub fn swagger(resources: &[Resource]) -> Value {
-    let mut definitions = schemas(resources, Flavour::V2);
+/// Returns the OpenAPI v2 document of everything that is served.
+pub fn swagger(resources: &[DocumentedResource]) -> Value {
+    let mut definitions = schemas(resources, OpenApiFlavour::V2);
     for schema in definitions.values_mut() {
         built_in::relocate(schema, "#/definitions/");
     }
     json!({
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": "v1"},
-        "paths": paths::of(resources, Flavour::V2),
+        "paths": paths::of(resources, OpenApiFlavour::V2),
         "definitions": definitions,
     })
 }
 
-/// The v3 index: the path of every document (`api/v1`, `apis/apps/v1`) with a hash of its bytes.
+/// Returns the v3 index: the path of every document (`api/v1`, `apis/apps/v1`) with a hash of its bytes.
 pub fn index<'d>(documents: impl IntoIterator<Item = (&'d str, &'d [u8])>) -> Value {
     let paths: Map<String, Value> = documents
         .into_iter()
@@ -145,7 +145,7 @@ pub fn index<'d>(documents: impl IntoIterator<Item = (&'d str, &'d [u8])>) -> Va
     json!({"paths": paths})
 }
 
-/// The path of a group and version in the index.
+/// Returns the path of a group and version in the index.
 pub fn index_path(group: &str, version: &str) -> String {
     if group.is_empty() {
         format!("api/{version}")
@@ -154,7 +154,7 @@ pub fn index_path(group: &str, version: &str) -> String {
     }
 }
 
-/// The hash of a document, for the index and for `ETag`.
+/// Returns the hash of a document, for the index and for `ETag`.
 pub fn hash(bytes: &[u8]) -> String {
     Sha512::digest(bytes)
         .iter()
@@ -165,8 +165,8 @@ pub fn hash(bytes: &[u8]) -> String {
         })
 }
 
-/// Every schema the resources need, with references still in the notation of the published definitions.
-fn schemas(resources: &[Resource], flavour: Flavour) -> Map<String, Value> {
+/// Returns every schema the resources need, with references still in published notation.
+fn schemas(resources: &[DocumentedResource], flavour: OpenApiFlavour) -> Map<String, Value> {
     let published = built_in::schemas(flavour);
     let common = built_in::CommonMembers::of(&published);
     let mut schemas = Map::new();
@@ -212,7 +212,7 @@ fn mark(schema: &mut Value, group_version_kind: &Value) {
     }
 }
 
-/// A group's name from the outside in, as definitions are named.
+/// Returns a group's name in reverse order, as definitions are named.
 fn reversed(group: &str) -> String {
     group.rsplit('.').collect::<Vec<_>>().join(".")
 }

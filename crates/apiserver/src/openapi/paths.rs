@@ -1,9 +1,8 @@
-//! The operations that resources offer, one path at a time.
+//! The operations of resources, by path.
 //!
-//! Clients look here for the kind behind a resource and for the parameters an operation takes; the rest of what a
-//! document could say about operations they know by heart, so it is left out.
+//! Clients read the kind of a resource and the parameters of an operation. Everything else about operations is omitted.
 
-use super::{Flavour, Resource, Subresource, built_in};
+use super::{DocumentedResource, DocumentedSubresource, OpenApiFlavour, built_in};
 use serde_json::{Map, Value, json};
 
 /// `(name, type)` of query parameters.
@@ -54,8 +53,8 @@ const ON_OBJECT: &[(&str, &str, &str, Parameters)] = &[
     ("delete", "delete", "delete", DELETE),
 ];
 
-/// The paths of all resources.
-pub(super) fn of(resources: &[Resource], flavour: Flavour) -> Map<String, Value> {
+/// Returns the paths of all resources.
+pub(super) fn of(resources: &[DocumentedResource], flavour: OpenApiFlavour) -> Map<String, Value> {
     let mut paths = Map::new();
     for resource in resources {
         let base = crate::kinds::api_version(&resource.group, &resource.version);
@@ -93,8 +92,8 @@ pub(super) fn of(resources: &[Resource], flavour: Flavour) -> Map<String, Value>
 }
 
 struct Operations<'r> {
-    resource: &'r Resource,
-    flavour: Flavour,
+    resource: &'r DocumentedResource,
+    flavour: OpenApiFlavour,
 }
 
 impl Operations<'_> {
@@ -122,7 +121,7 @@ impl Operations<'_> {
         Value::Object(path)
     }
 
-    fn subresource(&self, subresource: &Subresource) -> Value {
+    fn subresource(&self, subresource: &DocumentedSubresource) -> Value {
         let mut path = self.offered(ON_OBJECT, &subresource.verbs, Some(subresource));
         self.add_path_parameters(&mut path, &["namespace", "name"]);
         Value::Object(path)
@@ -132,7 +131,7 @@ impl Operations<'_> {
         &self,
         operations: &[(&str, &str, &str, Parameters)],
         verbs: &[String],
-        subresource: Option<&Subresource>,
+        subresource: Option<&DocumentedSubresource>,
     ) -> Map<String, Value> {
         operations
             .iter()
@@ -146,7 +145,12 @@ impl Operations<'_> {
             .collect()
     }
 
-    fn operation(&self, action: &str, parameters: Parameters, subresource: Option<&Subresource>) -> Value {
+    fn operation(
+        &self,
+        action: &str,
+        parameters: Parameters,
+        subresource: Option<&DocumentedSubresource>,
+    ) -> Value {
         let resource = self.resource;
         let (kind, body) = match subresource {
             Some(sub) => {
@@ -180,8 +184,8 @@ impl Operations<'_> {
         operation
     }
 
-    /// Unique in the document: the action, the place and the kind.
-    fn operation_id(&self, action: &str, subresource: Option<&Subresource>) -> String {
+    /// Returns the operation's id, unique in the document: action, scope and kind.
+    fn operation_id(&self, action: &str, subresource: Option<&DocumentedSubresource>) -> String {
         let resource = self.resource;
         let place: String = resource.group.split(['.', '-']).map(capitalised).collect();
         let version = capitalised(&resource.version);
@@ -192,8 +196,8 @@ impl Operations<'_> {
 
     fn query_parameter(&self, name: &str, kind: &str) -> Value {
         match self.flavour {
-            Flavour::V2 => json!({"name": name, "in": "query", "type": kind, "uniqueItems": true}),
-            Flavour::V3 => {
+            OpenApiFlavour::V2 => json!({"name": name, "in": "query", "type": kind, "uniqueItems": true}),
+            OpenApiFlavour::V3 => {
                 json!({"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": true}})
             }
         }
@@ -205,8 +209,8 @@ impl Operations<'_> {
             .filter(|name| **name != "namespace" || self.resource.namespaced);
         let parameters: Vec<Value> = names
             .map(|name| match self.flavour {
-                Flavour::V2 => json!({"name": name, "in": "path", "required": true, "type": "string", "uniqueItems": true}),
-                Flavour::V3 => json!({"name": name, "in": "path", "required": true,
+                OpenApiFlavour::V2 => json!({"name": name, "in": "path", "required": true, "type": "string", "uniqueItems": true}),
+                OpenApiFlavour::V3 => json!({"name": name, "in": "path", "required": true,
                     "schema": {"type": "string", "uniqueItems": true}}),
             })
             .collect();
@@ -218,8 +222,10 @@ impl Operations<'_> {
     fn answer(&self, definition: &str) -> Value {
         let schema = self.reference(definition);
         match self.flavour {
-            Flavour::V2 => json!({"description": "OK", "schema": schema}),
-            Flavour::V3 => json!({"description": "OK", "content": {"application/json": {"schema": schema}}}),
+            OpenApiFlavour::V2 => json!({"description": "OK", "schema": schema}),
+            OpenApiFlavour::V3 => {
+                json!({"description": "OK", "content": {"application/json": {"schema": schema}}})
+            }
         }
     }
 
@@ -230,13 +236,13 @@ impl Operations<'_> {
             self.reference(definition)
         };
         match self.flavour {
-            Flavour::V2 => {
+            OpenApiFlavour::V2 => {
                 if let Some(parameters) = operation.get_mut("parameters").and_then(Value::as_array_mut) {
                     parameters
                         .push(json!({"name": "body", "in": "body", "required": true, "schema": schema}));
                 }
             }
-            Flavour::V3 => {
+            OpenApiFlavour::V3 => {
                 let types: &[&str] = if action == "patch" {
                     self.patch_types()
                 } else {
@@ -266,8 +272,8 @@ impl Operations<'_> {
 
     fn reference(&self, definition: &str) -> Value {
         let prefix = match self.flavour {
-            Flavour::V2 => "#/definitions/",
-            Flavour::V3 => "#/components/schemas/",
+            OpenApiFlavour::V2 => "#/definitions/",
+            OpenApiFlavour::V3 => "#/components/schemas/",
         };
         json!({"$ref": format!("{prefix}{definition}")})
     }

@@ -1,20 +1,20 @@
 use super::*;
 use crate::kinds;
 
-fn core() -> Vec<Resource> {
+fn core() -> Vec<DocumentedResource> {
     kinds::BUILT_IN
         .iter()
         .filter(|kind| kind.group.is_empty())
-        .map(Resource::built_in)
+        .map(DocumentedResource::built_in)
         .collect()
 }
 
-fn all() -> Vec<Resource> {
-    kinds::BUILT_IN.iter().map(Resource::built_in).collect()
+fn all() -> Vec<DocumentedResource> {
+    kinds::BUILT_IN.iter().map(DocumentedResource::built_in).collect()
 }
 
-fn custom() -> Resource {
-    Resource {
+fn custom() -> DocumentedResource {
+    DocumentedResource {
         group: "maps.example.com".to_owned(),
         version: "v1".to_owned(),
         kind: "Map".to_owned(),
@@ -33,7 +33,7 @@ fn custom() -> Resource {
         ]
         .map(str::to_owned)
         .to_vec(),
-        subresources: vec![Subresource {
+        subresources: vec![DocumentedSubresource {
             name: "status".to_owned(),
             group: String::new(),
             version: String::new(),
@@ -50,7 +50,7 @@ fn custom() -> Resource {
     }
 }
 
-/// Every reference in a document must lead somewhere.
+/// Every reference in a document must resolve.
 fn dangling(document: &Value, prefix: &str, schemas: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut pending = vec![document];
@@ -112,7 +112,7 @@ fn operation_ids_are_unique() {
             let Some(id) = operation.get("operationId").and_then(Value::as_str) else {
                 continue;
             };
-            // The list across namespaces is the same operation at a wider place.
+            // The list across namespaces is the same operation in a wider scope.
             let wide = !path.contains("{namespace}") && method == "get";
             assert!(seen.insert((id.to_owned(), wide)), "{method} {path}: {id}");
         }
@@ -178,7 +178,7 @@ fn a_custom_resource_keeps_its_schema_and_gains_type_and_metadata() {
 }
 
 #[test]
-fn the_old_flavour_says_only_what_it_can_express() {
+fn openapi_v2_omits_what_it_cannot_express() {
     let document = swagger(&[custom()]);
     let spec = &document["definitions"]["com.example.maps.v1.Map"]["properties"]["spec"]["properties"];
     assert_eq!(spec["scale"], json!({"type": "integer", "minimum": 1}));

@@ -1,4 +1,4 @@
-//! JSON patch (RFC 6902), with the departures from it that Kubernetes has.
+//! JSON patch (RFC 6902), with the deviations of Kubernetes.
 //!
 //! `replace` sets a member that does not exist, negative indices count from the end, and `null` equals absence
 //! in `test`. Clients rely on these, so both servers must agree on them.
@@ -8,22 +8,22 @@ use crate::decode::{self, FieldValidation};
 use crate::go_text;
 use serde_json::{Map, Value};
 
-/// More operations than this in one request are refused, so that a small body cannot cost a lot of work.
+/// The maximum number of operations in one request, which bounds the work that a small body can cause.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// Copies may add this many bytes to an object. Each can double it, so that a few operations would fill the memory.
+/// The maximum number of bytes that copies may add to an object. Each can double it, so that few could exhaust memory.
 const MAX_COPIED: usize = 3 << 20;
 
 /// A decoded JSON patch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPatch {
-    operations: Vec<Operation>,
-    /// What a strict reader objects to; none when field validation is off.
-    pub objections: Vec<String>,
+    operations: Vec<PatchOperation>,
+    /// The strict decoding errors; none if field validation is off.
+    pub strict_errors: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Operation {
+struct PatchOperation {
     kind: String,
     path: Option<String>,
     from: Option<String>,
@@ -51,9 +51,14 @@ impl JsonPatch {
                 entries.len()
             )));
         }
-        let mut objections: Vec<String> = Vec::new();
+        let mut strict_errors: Vec<String> = Vec::new();
         if strict {
-            objections.extend(decoded.objections.iter().map(|text| format!("json patch {text}")));
+            strict_errors.extend(
+                decoded
+                    .strict_errors
+                    .iter()
+                    .map(|text| format!("json patch {text}")),
+            );
         }
         let mut operations = Vec::with_capacity(entries.len());
         for (index, entry) in entries.into_iter().enumerate() {
@@ -66,17 +71,17 @@ impl JsonPatch {
                 return Err(wrong_type(prefix, &entry, wanted));
             };
             if strict {
-                objections.extend(unknown_members(index, &fields));
+                strict_errors.extend(unknown_members(index, &fields));
             }
-            operations.push(Operation::read(fields));
+            operations.push(PatchOperation::read(fields));
         }
         Ok(Self {
             operations,
-            objections,
+            strict_errors,
         })
     }
 
-    /// Applies every operation in turn; on error the document is left half-way and must be thrown away.
+    /// Applies every operation in turn. After an error the document is half-way changed and must be discarded.
     pub fn apply(&self, document: &mut Value) -> Result<(), PatchError> {
         let mut copied = 0;
         self.operations
@@ -113,7 +118,7 @@ fn unknown_members(index: usize, fields: &Map<String, Value>) -> Vec<String> {
         .collect()
 }
 
-impl Operation {
+impl PatchOperation {
     fn read(mut fields: Map<String, Value>) -> Self {
         let mut text = |name: &str| match fields.remove(name) {
             Some(Value::String(text)) => Some(text),
@@ -130,7 +135,7 @@ impl Operation {
         }
     }
 
-    /// `copied` is what the copies of this patch have added so far.
+    /// `copied` is the number of bytes that the copies of this patch have added so far.
     fn apply(&self, document: &mut Value, copied: &mut usize) -> Result<(), String> {
         match self.kind.as_str() {
             "add" => self.add(document),
@@ -262,7 +267,7 @@ impl Operation {
     }
 }
 
-/// The container a path's last step belongs to, and that step.
+/// Returns the container of a path's last segment, and that segment.
 fn find_parent<'d>(document: &'d mut Value, path: &str) -> Option<(&'d mut Value, String)> {
     let mut steps: Vec<&str> = path.split('/').collect();
     if steps.len() < 2 {
@@ -306,7 +311,7 @@ fn insert(parent: &mut Value, key: &str, value: Value) -> Result<(), String> {
         }
         Value::Array(items) if key == "-" => items.push(value),
         Value::Array(items) => {
-            // One past the end is a place to insert at, so the array counts as one longer.
+            // One past the end is a valid position to insert at, so the array counts as one longer.
             let index = index_within(key, items.len() + 1).map_err(|error| {
                 if key.parse::<i64>().is_err() {
                     format!("value was not a proper array index: '{key}': {error}")
@@ -334,7 +339,7 @@ fn take(parent: &mut Value, key: &str) -> Result<Value, String> {
     }
 }
 
-/// An index below `length`; negative ones count from the end.
+/// Returns an index below `length`; negative ones count from the end.
 fn index_within(key: &str, length: usize) -> Result<usize, String> {
     let index: i64 = key
         .parse()

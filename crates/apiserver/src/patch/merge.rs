@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, PartialEq)]
 pub struct MergePatch {
     fields: Map<String, Value>,
-    /// What a strict reader objects to; none when field validation is off.
-    pub objections: Vec<String>,
+    /// The strict decoding errors; none if field validation is off.
+    pub strict_errors: Vec<String>,
 }
 
 impl MergePatch {
@@ -19,14 +19,17 @@ impl MergePatch {
             return match decode::decode(body, None).map(|decoded| decoded.value) {
                 Ok(Value::Object(fields)) => Ok(Self {
                     fields,
-                    objections: Vec::new(),
+                    strict_errors: Vec::new(),
                 }),
                 _ => Err(PatchError::Malformed("Invalid JSON Patch".to_owned())),
             };
         }
-        let (fields, objections) = decode_object(body)
+        let (fields, strict_errors) = decode_object(body)
             .map_err(|error| PatchError::Malformed(format!("error decoding patch: {error}")))?;
-        Ok(Self { fields, objections })
+        Ok(Self {
+            fields,
+            strict_errors,
+        })
     }
 
     /// Merges the patch into a document.
@@ -41,12 +44,12 @@ impl MergePatch {
     }
 }
 
-/// Decodes a body that must be an object, with the objections of a strict reader.
+/// Decodes a body that must be an object, with its strict decoding errors.
 pub(super) fn decode_object(body: &[u8]) -> Result<(Map<String, Value>, Vec<String>), String> {
     let decoded = decode::decode(body, None).map_err(|error| error.to_string())?;
     let found = match decoded.value {
-        Value::Object(fields) => return Ok((fields, decoded.objections)),
-        Value::Null => return Ok((Map::new(), decoded.objections)),
+        Value::Object(fields) => return Ok((fields, decoded.strict_errors)),
+        Value::Null => return Ok((Map::new(), decoded.strict_errors)),
         Value::Bool(_) => "bool",
         Value::Number(_) => "number",
         Value::String(_) => "string",
@@ -79,7 +82,7 @@ fn merge_members(target: &mut Map<String, Value>, patch: &Map<String, Value>) {
     }
 }
 
-/// A value that is new to the document: a null member says "remove", and there is nothing to remove.
+/// Returns a value that is new to the document, without null members: there is nothing to remove.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(members) => Value::Object(
@@ -142,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_that_is_no_object_is_refused_in_kubernetes_words() {
+    fn a_patch_that_is_no_object_is_rejected_with_kubernetes_messages() {
         let cases = [
             (
                 "[1]",
@@ -167,7 +170,7 @@ mod tests {
     fn duplicate_keys_in_a_patch_are_objected_to() {
         let patch =
             MergePatch::decode(br#"{"a": {"b": 1, "b": 2}}"#, FieldValidation::Warn).expect("decodes");
-        assert_eq!(patch.objections, ["duplicate field \"a.b\""]);
+        assert_eq!(patch.strict_errors, ["duplicate field \"a.b\""]);
     }
 
     fn document() -> impl Strategy<Value = Value> {

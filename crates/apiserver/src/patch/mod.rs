@@ -1,33 +1,33 @@
-//! The three kinds of patches that change an object without owning its fields.
+//! The patch formats other than server-side apply.
 //!
-//! Each takes the current object and a patch and gives the object that should be; validating, defaulting and
-//! storing it is the caller's business. Server-side apply lives in [`crate::apply`].
+//! Each computes the new object from the current one and a patch. The caller validates, defaults and stores it.
+//! Server-side apply is in [`crate::apply`].
 
 pub mod json;
 pub mod merge;
 pub mod strategic;
 
-/// Why a patch was refused.
+/// The reason why a patch was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The patch itself is malformed: 400 BadRequest with this message.
     #[error("{0}")]
     Malformed(String),
-    /// The patch does not fit the object: 422 Invalid with empty details. Kubernetes keeps this text to itself and
-    /// answers with the fixed sentence of [`PatchError::status_message`].
+    /// The patch does not fit the object: 422 Invalid with empty details. Kubernetes does not show this text and
+    /// responds with the fixed sentence of [`PatchError::status_message`].
     #[error("{0}")]
     DoesNotApply(String),
     /// More operations than allowed: 413 RequestEntityTooLarge.
     #[error("{0}")]
     TooLarge(String),
-    /// A strategic merge patch that contradicts the kind's merge rules: 500 with this
-    /// message and no reason, as Kubernetes has it.
+    /// A strategic merge patch that contradicts the kind's merge rules: 500 with this message and no reason, as in
+    /// Kubernetes.
     #[error("{0}")]
     Contradictory(String),
 }
 
 impl PatchError {
-    /// The message of the whole status, which for patches that do not apply hides the cause.
+    /// Returns the message of the status, which hides the cause for patches that do not apply.
     pub fn status_message(&self) -> String {
         match self {
             Self::DoesNotApply(_) => {

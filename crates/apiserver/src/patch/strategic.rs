@@ -1,17 +1,17 @@
-//! Strategic merge patch, for built-in kinds: a merge patch that knows which lists have keys.
+//! Strategic merge patch, for built-in kinds: a merge patch with keyed lists.
 //!
-//! Directives inside the patch (`$patch`, `$retainKeys`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`) say
-//! what a plain merge cannot. Custom resources do not offer this kind of patch.
+//! Directives inside the patch (`$patch`, `$retainKeys`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`) express
+//! what a plain merge cannot. Custom resources do not support this format.
 
 mod list;
 
 use super::PatchError;
 use crate::decode::FieldValidation;
 use crate::go_text;
-use crate::schema::{Member, Node, PatchRule, PatchStrategy, Schema};
+use crate::schema::{MemberSchema, PatchRule, PatchStrategy, Schema, SchemaNode};
 use serde_json::{Map, Value};
 
-type Fields = Map<String, Value>;
+type PatchFields = Map<String, Value>;
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -21,27 +21,30 @@ const SET_ELEMENT_ORDER: &str = "$setElementOrder/";
 /// A decoded strategic merge patch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StrategicPatch {
-    fields: Fields,
-    /// What a strict reader objects to; none when field validation is off.
-    pub objections: Vec<String>,
+    fields: PatchFields,
+    /// The strict decoding errors; none if field validation is off.
+    pub strict_errors: Vec<String>,
 }
 
 impl StrategicPatch {
     /// Decodes the body of a request.
     pub fn decode(body: &[u8], validation: FieldValidation) -> Result<Self, PatchError> {
-        let (fields, objections) = super::merge::decode_object(body).map_err(PatchError::Malformed)?;
-        let objections = if validation == FieldValidation::Ignore {
+        let (fields, strict_errors) = super::merge::decode_object(body).map_err(PatchError::Malformed)?;
+        let strict_errors = if validation == FieldValidation::Ignore {
             Vec::new()
         } else {
-            objections
+            strict_errors
         };
-        Ok(Self { fields, objections })
+        Ok(Self {
+            fields,
+            strict_errors,
+        })
     }
 
-    pub fn new(fields: Fields) -> Self {
+    pub fn new(fields: PatchFields) -> Self {
         Self {
             fields,
-            objections: Vec::new(),
+            strict_errors: Vec::new(),
         }
     }
 
@@ -50,37 +53,42 @@ impl StrategicPatch {
         let Value::Object(original) = object else {
             return Err(malformed("invalid JSON document"));
         };
-        let merger = Merger { schema };
+        let merger = StrategicMerger { schema };
         *original = merger.map(
             std::mem::take(original),
             self.fields.clone(),
-            Shape::Node(schema.root()),
+            PatchShape::Node(schema.root()),
         )?;
         Ok(())
     }
 }
 
-/// What the schema says about the value that is being merged.
+/// The schema of the value that is being merged.
 #[derive(Clone, Copy)]
-enum Shape<'s> {
-    Node(&'s Node),
+enum PatchShape<'s> {
+    Node(&'s SchemaNode),
     /// Free-form data: objects merge, lists are replaced.
     Schemaless,
 }
 
-struct Merger<'s> {
+struct StrategicMerger<'s> {
     schema: &'s Schema,
 }
 
-impl<'s> Merger<'s> {
-    fn map(&self, mut original: Fields, mut patch: Fields, shape: Shape<'s>) -> Result<Fields, PatchError> {
+impl<'s> StrategicMerger<'s> {
+    fn map(
+        &self,
+        mut original: PatchFields,
+        mut patch: PatchFields,
+        shape: PatchShape<'s>,
+    ) -> Result<PatchFields, PatchError> {
         if let Some(directive) = patch.get(DIRECTIVE) {
             return match directive.as_str() {
                 Some("replace") => {
                     patch.remove(DIRECTIVE);
                     Ok(patch)
                 }
-                Some("delete") => Ok(Fields::new()),
+                Some("delete") => Ok(PatchFields::new()),
                 _ => Err(unknown_directive(directive, &patch)),
             };
         }
@@ -94,10 +102,10 @@ impl<'s> Merger<'s> {
 
     fn member(
         &self,
-        original: &mut Fields,
+        original: &mut PatchFields,
         key: &str,
         value: Value,
-        shape: Shape<'s>,
+        shape: PatchShape<'s>,
     ) -> Result<(), PatchError> {
         let deleted_from = match key.strip_prefix(DELETE_FROM_PRIMITIVES) {
             Some("") => return Err(malformed("invalid patch format of primitive list")),
@@ -140,31 +148,34 @@ impl<'s> Merger<'s> {
         Ok(())
     }
 
-    /// The shape of a member, and how a patch treats it.
-    fn lookup(&self, shape: Shape<'s>, name: &str) -> (Shape<'s>, PatchRule) {
-        let Shape::Node(node) = shape else {
-            return (Shape::Schemaless, PatchRule::default());
+    /// Returns the schema of a member, and how a patch merges it.
+    fn lookup(&self, shape: PatchShape<'s>, name: &str) -> (PatchShape<'s>, PatchRule) {
+        let PatchShape::Node(node) = shape else {
+            return (PatchShape::Schemaless, PatchRule::default());
         };
         let rule = node
             .property(name)
             .map(|property| property.patch.clone())
             .unwrap_or_default();
         match self.schema.member(node, name) {
-            Member::Known(child) => (Shape::Node(child), rule),
-            Member::Schemaless | Member::Unknown => (Shape::Schemaless, rule),
+            MemberSchema::Known(child) => (PatchShape::Node(child), rule),
+            MemberSchema::Schemaless | MemberSchema::Unknown => (PatchShape::Schemaless, rule),
         }
     }
 
-    fn items(&self, list: Shape<'s>) -> Shape<'s> {
+    fn items(&self, list: PatchShape<'s>) -> PatchShape<'s> {
         match list {
-            Shape::Node(node) => self.schema.items(node).map_or(Shape::Schemaless, Shape::Node),
-            Shape::Schemaless => Shape::Schemaless,
+            PatchShape::Node(node) => self
+                .schema
+                .items(node)
+                .map_or(PatchShape::Schemaless, PatchShape::Node),
+            PatchShape::Schemaless => PatchShape::Schemaless,
         }
     }
 }
 
-/// Drops every member of the original that the patch does not want to retain.
-fn retain_keys(original: &mut Fields, patch: &mut Fields) -> Result<(), PatchError> {
+/// Removes every member of the original that the patch does not list in `$retainKeys`.
+fn retain_keys(original: &mut PatchFields, patch: &mut PatchFields) -> Result<(), PatchError> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else {
         return Ok(());
     };
@@ -185,7 +196,7 @@ fn retain_keys(original: &mut Fields, patch: &mut Fields) -> Result<(), PatchErr
     Ok(())
 }
 
-/// A value that had no counterpart: nulls have nothing to delete and directives nothing to direct.
+/// Returns a value without counterpart, without nulls and directives.
 fn as_new(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,
@@ -205,7 +216,7 @@ fn is_parallel_directive(key: &str) -> bool {
     key == RETAIN_KEYS || key.starts_with(DELETE_FROM_PRIMITIVES) || key.starts_with(SET_ELEMENT_ORDER)
 }
 
-fn unknown_directive(directive: &Value, patch: &Fields) -> PatchError {
+fn unknown_directive(directive: &Value, patch: &PatchFields) -> PatchError {
     let shown = go_text::plain(&Value::Object(patch.clone()));
     PatchError::Contradictory(format!(
         "unknown patch type: {} in map: {shown}",

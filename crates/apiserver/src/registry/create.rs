@@ -1,36 +1,36 @@
-//! Create: complete the object, check it, store it under a name that is free.
+//! Create: defaults, validation and storage under a free name.
 
 use serde_json::Value;
 
-use super::{Registry, Target, WriteContext, Written, generate, strategy, validate};
-use crate::admission::Operation;
+use super::{ObjectRegistry, ObjectTarget, WriteContext, WriteResult, generate, strategy, validate};
+use crate::admission::AdmissionOperation;
 use crate::clock::rfc3339;
 use crate::crd;
 use crate::error::ApiError;
-use crate::meta::{self, Object};
-use crate::store::{Expect, Key, StoreError, Stored, Write};
+use crate::meta::{self, JsonObject};
+use crate::store::{ObjectKey, Precondition, StoreError, StoreWrite, StoredObject};
 
-/// How often a made-up name may be taken before the server gives up.
+/// The number of generated names that are tried.
 const NAME_ATTEMPTS: usize = 8;
 
-impl Registry {
-    /// Stores a new object. The target's name may be empty: the object's own, or a generated one, is taken.
+impl ObjectRegistry {
+    /// Stores a new object. If the target's name is empty, the object's own or a generated name is used.
     pub async fn create(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        object: Object,
-    ) -> Result<Written, ApiError> {
+        object: JsonObject,
+    ) -> Result<WriteResult, ApiError> {
         let outcome = self.create_named(target, context, object).await;
-        self.explained(outcome).await
+        self.delay_until_cause_is_visible(outcome).await
     }
 
     async fn create_named(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        object: Object,
-    ) -> Result<Written, ApiError> {
+        object: JsonObject,
+    ) -> Result<WriteResult, ApiError> {
         let generated =
             meta::name(&object).is_empty() && !meta::meta_text(&object, "generateName").is_empty();
         let attempts = if generated { NAME_ATTEMPTS } else { 1 };
@@ -50,10 +50,10 @@ impl Registry {
 
     async fn create_once(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        mut object: Object,
-    ) -> Result<Written, ApiError> {
+        mut object: JsonObject,
+    ) -> Result<WriteResult, ApiError> {
         let definition = &target.definition;
         strategy::require_same_type(definition, &mut object)?;
         strategy::require_namespace(target, &mut object)?;
@@ -76,33 +76,33 @@ impl Registry {
         }
         strategy::default_fields(&target, &mut object);
         strategy::as_encoded(definition, &mut object);
-        // The record speaks of what the client asked for, before the server adds its part.
+        // Managed fields cover what the client sent, before the server adds fields.
         self.record_managers(&target, context, None, &mut object);
         self.stamp(&target, &mut object)?;
         strategy::prepare_create(definition, &mut object);
         strategy::complete(&target, None, &mut object);
         strategy::as_encoded(definition, &mut object);
         let object = self
-            .admit(Operation::Create, &target, context, Some(object), None)?
+            .admit(AdmissionOperation::Create, &target, context, Some(object), None)?
             .ok_or_else(|| ApiError::internal("an admission hook lost the object"))?;
         let (object, more) = validate::new_object(&target, object)?;
         warnings.extend(more);
         self.require_live_namespace(&target)?;
         let stored = self.insert(&target, context, object).await?;
-        Ok(Written { stored, warnings })
+        Ok(WriteResult { stored, warnings })
     }
 
     async fn insert(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        object: Object,
-    ) -> Result<std::sync::Arc<Stored>, ApiError> {
+        object: JsonObject,
+    ) -> Result<std::sync::Arc<StoredObject>, ApiError> {
         let key = target.key();
         let taken = || {
             let subject = target.definition.subject(&target.name);
             let holder = self.store.latest(&target.key());
-            if holder.is_some_and(|holder| holder.head.deletion_timestamp.is_some()) {
+            if holder.is_some_and(|holder| holder.metadata.deletion_timestamp.is_some()) {
                 return ApiError::still_being_deleted(subject);
             }
             ApiError::already_exists(subject)
@@ -113,7 +113,11 @@ impl Registry {
             }
             return strategy::unstored(key, 0, object);
         }
-        match self.store.write(key, Expect::Absent, Write::Put(object)).await {
+        match self
+            .store
+            .write(key, Precondition::Absent, StoreWrite::Put(object))
+            .await
+        {
             Ok(stored) => {
                 self.after_write(target);
                 self.establish(target).await?;
@@ -124,8 +128,9 @@ impl Registry {
         }
     }
 
-    /// A definition's names are decided on right after it is written, so it serves before its writer has an answer.
-    pub(super) async fn establish(&self, target: &Target) -> Result<(), ApiError> {
+    /// Accepts the names of a definition right after the write, so that it is served before the client gets the
+    /// response.
+    pub(super) async fn establish(&self, target: &ObjectTarget) -> Result<(), ApiError> {
         if !target
             .definition
             .is("apiextensions.k8s.io", "customresourcedefinitions")
@@ -133,22 +138,22 @@ impl Registry {
         {
             return Ok(());
         }
-        let status = Target {
+        let status = ObjectTarget {
             subresource: "status".to_owned(),
             ..target.clone()
         };
         let context = WriteContext::internal("kube-apiserver");
         let now = rfc3339(self.clock.now());
-        let decide = |crd: &mut Object| crd::establish(&self.store, crd, &now);
-        // The edit is itself a write; boxing ends the recursion of the types.
+        let decide = |crd: &mut JsonObject| crd::establish(&self.store, crd, &now);
+        // The edit is itself a write; boxing breaks the recursion of the future's type.
         match Box::pin(self.edit(&status, &context, &decide)).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Identity and time, which only the server gives.
-    fn stamp(&self, target: &Target, object: &mut Object) -> Result<(), ApiError> {
+    /// Sets the fields that only the server sets: uid and creation time.
+    fn stamp(&self, target: &ObjectTarget, object: &mut JsonObject) -> Result<(), ApiError> {
         let uid = generate::uid()?;
         let now = rfc3339(self.clock.now());
         let metadata = meta::metadata_mut(object);
@@ -160,12 +165,12 @@ impl Registry {
         Ok(())
     }
 
-    fn require_live_namespace(&self, target: &Target) -> Result<(), ApiError> {
+    fn require_live_namespace(&self, target: &ObjectTarget) -> Result<(), ApiError> {
         if !target.definition.namespaced {
             return Ok(());
         }
         let namespaces = std::sync::Arc::from("namespaces");
-        let key = Key::new(&namespaces, "", &target.namespace);
+        let key = ObjectKey::new(&namespaces, "", &target.namespace);
         let catalog = self.catalog();
         let Some(namespace) = self.store.latest(&key) else {
             return Err(match catalog.resource("", "v1", "namespaces") {
@@ -173,7 +178,7 @@ impl Registry {
                 None => ApiError::internal("namespaces are not served"),
             });
         };
-        if namespace.head.deletion_timestamp.is_some() {
+        if namespace.metadata.deletion_timestamp.is_some() {
             return Err(ApiError::namespace_terminating(
                 target.definition.subject(&target.name),
                 &target.namespace,

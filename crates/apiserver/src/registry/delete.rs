@@ -1,28 +1,28 @@
-//! Delete: at once when nothing holds the object, otherwise marked and left to whoever holds it.
+//! Delete: at once, or by a deletion timestamp while finalizers or a grace period hold the object.
 
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-use super::{Registry, Target, WriteContext, strategy};
-use crate::admission::Operation;
+use super::{ObjectRegistry, ObjectTarget, WriteContext, strategy};
+use crate::admission::AdmissionOperation;
 use crate::clock::rfc3339;
 use crate::crd;
-use crate::error::{ApiError, Subject};
-use crate::meta::{self, Object};
-use crate::selection::Selection;
-use crate::store::{Expect, StoreError, Stored, Write};
+use crate::error::{ApiError, ErrorSubject};
+use crate::meta::{self, JsonObject};
+use crate::selection::ObjectSelection;
+use crate::store::{Precondition, StoreError, StoreWrite, StoredObject};
 
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// Namespaces that the cluster cannot be without.
+/// Namespaces that cannot be deleted.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
-/// What happens to the objects that an object owns.
+/// The propagation policy: what happens to dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Propagation {
+pub enum PropagationPolicy {
     Background,
     Foreground,
     Orphan,
@@ -33,43 +33,43 @@ pub struct DeleteOptions {
     pub grace_seconds: Option<i64>,
     pub uid: Option<String>,
     pub resource_version: Option<String>,
-    pub propagation: Option<Propagation>,
+    pub propagation: Option<PropagationPolicy>,
 }
 
-/// How a delete ended.
+/// The result of a delete.
 #[derive(Debug)]
-pub enum Deleted {
-    /// The object is no more; this is its last state.
-    Gone(Arc<Stored>),
+pub enum DeleteResult {
+    /// The object is removed; this is its last state.
+    Gone(Arc<StoredObject>),
     /// The object waits for its finalizers or its grace period.
-    Pending(Arc<Stored>),
+    Pending(Arc<StoredObject>),
 }
 
-impl Deleted {
-    pub fn stored(&self) -> &Arc<Stored> {
+impl DeleteResult {
+    pub fn stored(&self) -> &Arc<StoredObject> {
         match self {
             Self::Gone(stored) | Self::Pending(stored) => stored,
         }
     }
 }
 
-impl Registry {
+impl ObjectRegistry {
     pub async fn delete(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
         options: &DeleteOptions,
-    ) -> Result<Deleted, ApiError> {
+    ) -> Result<DeleteResult, ApiError> {
         let outcome = self.delete_newest(target, context, options).await;
-        self.explained(outcome).await
+        self.delay_until_cause_is_visible(outcome).await
     }
 
     async fn delete_newest(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
         options: &DeleteOptions,
-    ) -> Result<Deleted, ApiError> {
+    ) -> Result<DeleteResult, ApiError> {
         if target.definition.is("", "namespaces") && IMMORTAL.contains(&target.name.as_str()) {
             return Err(ApiError::forbidden(
                 target.definition.subject(&target.name),
@@ -83,40 +83,42 @@ impl Registry {
             };
             check_preconditions(target, &current, &options)?;
             let old = current.value()?;
-            self.admit(Operation::Delete, target, context, None, Some(&old))?;
+            self.admit(AdmissionOperation::Delete, target, context, None, Some(&old))?;
             let Some(step) = self.next_step(target, &old, &options) else {
                 self.store.reached(current.revision).await;
-                return Ok(Deleted::Pending(current));
+                return Ok(DeleteResult::Pending(current));
             };
             if context.dry_run {
-                return Ok(Deleted::Gone(current));
+                return Ok(DeleteResult::Gone(current));
             }
-            let expect = Expect::Revision(current.revision);
+            let expect = Precondition::Revision(current.revision);
             let write = match &step {
-                Step::Remove => Write::Remove,
-                Step::Mark(marked) | Step::MarkThenRemove(marked) => Write::Put(marked.clone()),
+                DeleteStep::Remove => StoreWrite::Remove,
+                DeleteStep::Mark(marked) | DeleteStep::MarkThenRemove(marked) => {
+                    StoreWrite::Put(marked.clone())
+                }
             };
             let outcome = self.store.write(target.key(), expect, write).await;
             self.after_write(target);
             match (outcome, step) {
-                (Ok(last), Step::Remove) => return Ok(Deleted::Gone(last)),
-                // A pod without a grace period is marked like any other, and goes right after.
-                (Ok(_), Step::MarkThenRemove(_)) => options.resource_version = None,
-                (Ok(marked), Step::Mark(_)) => return Ok(Deleted::Pending(marked)),
+                (Ok(last), DeleteStep::Remove) => return Ok(DeleteResult::Gone(last)),
+                // A pod without a grace period is marked like any other, and removed right after.
+                (Ok(_), DeleteStep::MarkThenRemove(_)) => options.resource_version = None,
+                (Ok(marked), DeleteStep::Mark(_)) => return Ok(DeleteResult::Pending(marked)),
                 (Err(StoreError::Changed | StoreError::Missing), _) => {}
                 (Err(other), _) => return Err(other.into()),
             }
         }
     }
 
-    /// Deletes everything selected; objects that someone else deletes meanwhile do not matter.
+    /// Deletes everything selected. Objects that other clients delete meanwhile are ignored.
     pub async fn delete_collection(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        selection: &Selection,
+        selection: &ObjectSelection,
         options: &DeleteOptions,
-    ) -> Result<Vec<Arc<Stored>>, ApiError> {
+    ) -> Result<Vec<Arc<StoredObject>>, ApiError> {
         let page = self.store.list(&target.definition.storage, &selection.namespace);
         let mut deleted = Vec::new();
         for stored in page
@@ -124,7 +126,7 @@ impl Registry {
             .into_iter()
             .filter(|stored| selection.selects(stored))
         {
-            let one = Target {
+            let one = ObjectTarget {
                 namespace: stored.key.namespace().to_owned(),
                 name: stored.key.name().to_owned(),
                 ..target.clone()
@@ -138,12 +140,17 @@ impl Registry {
         Ok(deleted)
     }
 
-    /// Whether the answer to a finished delete is the object itself.
-    pub fn returns_deleted_object(&self, target: &Target) -> bool {
+    /// Returns whether the response to a completed delete is the object itself.
+    pub fn returns_deleted_object(&self, target: &ObjectTarget) -> bool {
         strategy::returns_deleted_object(&target.definition)
     }
 
-    fn next_step(&self, target: &Target, old: &Object, options: &DeleteOptions) -> Option<Step> {
+    fn next_step(
+        &self,
+        target: &ObjectTarget,
+        old: &JsonObject,
+        options: &DeleteOptions,
+    ) -> Option<DeleteStep> {
         let namespace = target.definition.is("", "namespaces");
         let definition = target
             .definition
@@ -155,7 +162,7 @@ impl Registry {
         {
             finalizers.push(crd::CLEANUP_FINALIZER.to_owned());
         }
-        // A namespace is always marked before it goes, so that nothing new is created in it meanwhile.
+        // A namespace is always marked before it is removed, so that nothing new is created in it meanwhile.
         let held_by_spec = namespace && (has_namespace_finalizers(old) || !meta::is_deleting(old));
         let grace = if target.definition.is("", "pods") {
             pod_grace(old, options)
@@ -173,7 +180,7 @@ impl Registry {
         let free = finalizers.is_empty() && !held_by_spec && grace == 0;
         let pod = target.definition.is("", "pods");
         if free && !(pod && (!meta::is_deleting(old) || grace_of(old) > 0)) {
-            return Some(Step::Remove);
+            return Some(DeleteStep::Remove);
         }
         let mut marked = old.clone();
         meta::set_finalizers(&mut marked, &finalizers);
@@ -197,32 +204,36 @@ impl Registry {
             status["phase"] = Value::from("Terminating");
         }
         Some(if free {
-            Step::MarkThenRemove(marked)
+            DeleteStep::MarkThenRemove(marked)
         } else {
-            Step::Mark(marked)
+            DeleteStep::Mark(marked)
         })
     }
 }
 
-enum Step {
+enum DeleteStep {
     Remove,
-    Mark(Object),
-    MarkThenRemove(Object),
+    Mark(JsonObject),
+    MarkThenRemove(JsonObject),
 }
 
-fn check_preconditions(target: &Target, current: &Stored, options: &DeleteOptions) -> Result<(), ApiError> {
-    let subject = Subject {
+fn check_preconditions(
+    target: &ObjectTarget,
+    current: &StoredObject,
+    options: &DeleteOptions,
+) -> Result<(), ApiError> {
+    let subject = ErrorSubject {
         group: &target.definition.group,
-        // Kubernetes names the kind here, and the plural everywhere else.
+        // Kubernetes uses the kind here, and the plural everywhere else.
         resource: &target.definition.kind,
         name: &target.name,
     };
     if let Some(uid) = &options.uid
-        && *uid != current.head.uid
+        && *uid != current.metadata.uid
     {
         let why = format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
-            current.head.uid
+            current.metadata.uid
         );
         return Err(ApiError::conflict(subject, &why));
     }
@@ -238,35 +249,35 @@ fn check_preconditions(target: &Target, current: &Stored, options: &DeleteOption
     Ok(())
 }
 
-/// The finalizers an object has once its deletion propagates as asked.
-fn finalizers_after(old: &Object, propagation: Option<Propagation>) -> Vec<String> {
+/// Returns the finalizers of an object for a propagation policy.
+fn finalizers_after(old: &JsonObject, propagation: Option<PropagationPolicy>) -> Vec<String> {
     let mut finalizers = meta::finalizers(old);
     let Some(propagation) = propagation else {
         return finalizers;
     };
     finalizers.retain(|finalizer| finalizer != FOREGROUND && finalizer != ORPHAN);
     match propagation {
-        Propagation::Background => {}
-        Propagation::Foreground => finalizers.push(FOREGROUND.to_owned()),
-        Propagation::Orphan => finalizers.push(ORPHAN.to_owned()),
+        PropagationPolicy::Background => {}
+        PropagationPolicy::Foreground => finalizers.push(FOREGROUND.to_owned()),
+        PropagationPolicy::Orphan => finalizers.push(ORPHAN.to_owned()),
     }
     finalizers
 }
 
-fn has_namespace_finalizers(namespace: &Object) -> bool {
+fn has_namespace_finalizers(namespace: &JsonObject) -> bool {
     let finalizers = namespace.get("spec").and_then(|spec| spec.get("finalizers"));
     finalizers
         .and_then(Value::as_array)
         .is_some_and(|list| !list.is_empty())
 }
 
-fn grace_of(object: &Object) -> i64 {
+fn grace_of(object: &JsonObject) -> i64 {
     let seconds = meta::metadata(object).and_then(|metadata| metadata.get("deletionGracePeriodSeconds"));
     seconds.and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// A pod that runs somewhere gets time to stop; one that never started or has ended does not.
-fn pod_grace(pod: &Object, options: &DeleteOptions) -> i64 {
+/// Returns the grace period of a pod. One that never started or has ended has none.
+fn pod_grace(pod: &JsonObject, options: &DeleteOptions) -> i64 {
     let text = |section: &str, field: &str| {
         let value = pod.get(section).and_then(|section| section.get(field));
         value.and_then(Value::as_str).unwrap_or_default().to_owned()

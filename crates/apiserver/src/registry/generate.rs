@@ -1,14 +1,14 @@
-//! Names and identities that the server makes up.
+//! Generated names and UIDs.
 
 use crate::error::ApiError;
 
-/// Letters that cannot be mistaken for one another and cannot form words.
+/// Unambiguous letters that cannot form words, as in Kubernetes.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
-/// A generated name must leave room for what controllers append to it.
+/// A generated name must leave room for suffixes of controllers.
 const LONGEST_BASE: usize = 63 - SUFFIX;
 
-/// A name for an object that asked for one.
+/// Returns a name for `generateName`.
 pub(super) fn name(base: &str) -> Result<String, ApiError> {
     let kept: String = base.chars().take(LONGEST_BASE).collect();
     let mut random = [0_u8; SUFFIX];
@@ -19,7 +19,7 @@ pub(super) fn name(base: &str) -> Result<String, ApiError> {
     Ok(kept.chars().chain(suffix).collect())
 }
 
-/// A random (version 4) UUID.
+/// Returns a random (version 4) UUID.
 pub(crate) fn uid() -> Result<String, ApiError> {
     let mut bytes = [0_u8; 16];
     fill(&mut bytes)?;
@@ -37,7 +37,7 @@ pub(crate) fn uid() -> Result<String, ApiError> {
 }
 
 fn fill(bytes: &mut [u8]) -> Result<(), ApiError> {
-    getrandom::fill(bytes).map_err(|error| ApiError::internal(format!("no randomness: {error}")))
+    getrandom::fill(bytes).map_err(|error| ApiError::internal(format!("no random numbers: {error}")))
 }
 
 #[cfg(test)]

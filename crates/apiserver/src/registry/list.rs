@@ -1,4 +1,4 @@
-//! Lists: which revision, which objects, and where to go on.
+//! Lists: revision, selection and paging.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use base64::Engine as _;
 use serde::{Deserialize, Serialize};
 
-use super::Registry;
-use crate::catalog::Definition;
+use super::ObjectRegistry;
+use crate::catalog::ResourceDefinition;
 use crate::decode;
 use crate::error::ApiError;
 use crate::present::ListMeta;
-use crate::selection::Selection;
-use crate::store::{Page, Stored};
+use crate::selection::ObjectSelection;
+use crate::store::{ObjectPage, StoredObject};
 
-/// How long a list waits for a revision that has not happened yet.
+/// How long a list waits for a revision that does not exist yet.
 const FRESH_ENOUGH: Duration = Duration::from_secs(3);
 
 const TOKEN: base64::engine::GeneralPurpose = base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -35,29 +35,29 @@ pub struct ListOptions {
     pub continue_token: String,
 }
 
-/// A list, or a part of one.
+/// A list, or a page of one.
 #[derive(Debug)]
-pub struct Listed {
-    pub objects: Vec<Arc<Stored>>,
+pub struct ObjectList {
+    pub objects: Vec<Arc<StoredObject>>,
     pub meta: ListMeta,
 }
 
-/// Where a paged list goes on; the shape is that of Kubernetes.
+/// The continue token of a paged list, in the format of Kubernetes.
 #[derive(Debug, Serialize, Deserialize)]
-struct Token {
+struct ContinueToken {
     v: String,
-    /// Negative when consistency was given up.
+    /// Negative for an inconsistent continuation.
     rv: i64,
     start: String,
 }
 
-impl Registry {
+impl ObjectRegistry {
     pub async fn list(
         &self,
-        definition: &Arc<Definition>,
-        selection: &Selection,
+        definition: &Arc<ResourceDefinition>,
+        selection: &ObjectSelection,
         options: &ListOptions,
-    ) -> Result<Listed, ApiError> {
+    ) -> Result<ObjectList, ApiError> {
         let page = self.page(definition, selection, options).await?;
         let mut objects = page.objects;
         objects.retain(|stored| selection.selects(stored));
@@ -76,15 +76,15 @@ impl Registry {
                 .unwrap_or_default();
             meta.continue_token = Some(token(page.revision, &start)?);
         }
-        Ok(Listed { objects, meta })
+        Ok(ObjectList { objects, meta })
     }
 
     async fn page(
         &self,
-        definition: &Arc<Definition>,
-        selection: &Selection,
+        definition: &Arc<ResourceDefinition>,
+        selection: &ObjectSelection,
         options: &ListOptions,
-    ) -> Result<Page, ApiError> {
+    ) -> Result<ObjectPage, ApiError> {
         let resource = &*definition.storage;
         if !options.continue_token.is_empty() {
             return self.continued(resource, selection, options);
@@ -105,12 +105,12 @@ impl Registry {
         }
     }
 
-    /// The current objects; a selection of one name does not look at the others.
-    fn current(&self, resource: &str, selection: &Selection) -> Page {
+    /// Returns the current objects. A selection of one name reads only that object.
+    fn current(&self, resource: &str, selection: &ObjectSelection) -> ObjectPage {
         match selection.only_name() {
             Some(name) if !selection.namespace.is_empty() || !self.is_namespaced(resource) => {
                 let resource = Arc::from(resource);
-                let key = crate::store::Key::new(&resource, &selection.namespace, name);
+                let key = crate::store::ObjectKey::new(&resource, &selection.namespace, name);
                 self.store.get_page(&key)
             }
             _ => self.store.list(resource, &selection.namespace),
@@ -126,9 +126,9 @@ impl Registry {
     fn continued(
         &self,
         resource: &str,
-        selection: &Selection,
+        selection: &ObjectSelection,
         options: &ListOptions,
-    ) -> Result<Page, ApiError> {
+    ) -> Result<ObjectPage, ApiError> {
         if options.revision.is_some_and(|revision| revision > 0) {
             return Err(ApiError::bad_request(
                 "specifying resource version is not allowed when using continue",
@@ -143,7 +143,7 @@ impl Registry {
             .decode(options.continue_token.trim_end_matches('='))
             .map_err(|error| invalid(&error.to_string()))?;
         let decoded = decode::decode(&bytes, None).map_err(|error| invalid(&error.to_string()))?;
-        let token: Token =
+        let token: ContinueToken =
             serde_json::from_value(decoded.value).map_err(|error| invalid(&error.to_string()))?;
         if token.v != TOKEN_VERSION {
             return Err(invalid(&format!(
@@ -161,7 +161,7 @@ impl Registry {
             .map_err(|_| expired_token(&token.start))
     }
 
-    /// Returns when a revision is visible; a client may know one from another server before this one does.
+    /// Waits until a revision is visible.
     pub async fn wait_for(&self, revision: u64) -> Result<(), ApiError> {
         if self.store.revision() >= revision {
             return Ok(());
@@ -174,19 +174,19 @@ impl Registry {
 }
 
 fn token(revision: u64, start: &str) -> Result<String, ApiError> {
-    encode(&Token {
+    encode(&ContinueToken {
         v: TOKEN_VERSION.to_owned(),
         rv: i64::try_from(revision).map_err(ApiError::internal)?,
         start: start.to_owned(),
     })
 }
 
-fn encode(token: &Token) -> Result<String, ApiError> {
+fn encode(token: &ContinueToken) -> Result<String, ApiError> {
     Ok(TOKEN.encode(serde_json::to_vec(token).map_err(ApiError::internal)?))
 }
 
 fn expired_token(start: &str) -> ApiError {
-    let inconsistent = encode(&Token {
+    let inconsistent = encode(&ContinueToken {
         v: TOKEN_VERSION.to_owned(),
         rv: -1,
         start: start.to_owned(),

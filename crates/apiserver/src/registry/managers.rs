@@ -1,53 +1,53 @@
-//! Who set which field: the record in `metadata.managedFields`, and server-side apply.
+//! Managed fields of writes, and server-side apply.
 
 use serde_json::Value;
 
-use super::{Registry, Target, WriteContext, strategy};
-use crate::apply::{self, ApplyError, FieldManager};
-use crate::catalog::{Definition, Source};
+use super::{ObjectRegistry, ObjectTarget, WriteContext, strategy};
+use crate::apply::{self, FieldManager, FieldManagerError};
+use crate::catalog::{DefinitionSource, ResourceDefinition};
 use crate::clock::rfc3339;
 use crate::error::ApiError;
-use crate::meta::Object;
+use crate::meta::JsonObject;
 use crate::schema::Schema;
 
-/// Whether a write still has to be entered into the record.
+/// Whether managed fields must still be updated for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Record {
-    Due,
-    /// An apply has entered itself.
+pub enum ManagedFieldsUpdate {
+    Pending,
+    /// An apply has already updated them.
     Done,
 }
 
-impl Registry {
-    /// Brings the record up to date after a write that was not an apply.
+impl ObjectRegistry {
+    /// Updates managed fields after a write that was not an apply.
     pub(super) fn record_managers(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        old: Option<&mut Object>,
-        new: &mut Object,
+        old: Option<&mut JsonObject>,
+        new: &mut JsonObject,
     ) {
-        if context.record == Record::Done {
+        if context.managed_fields == ManagedFieldsUpdate::Done {
             return;
         }
         let definition = &target.definition;
         let now = rfc3339(self.clock.now());
         self.with_manager(target, |manager| {
-            let update = |live: Option<&mut Value>, new: &mut Object| {
+            let update = |live: Option<&mut Value>, new: &mut JsonObject| {
                 as_requested(definition, new, |new| {
                     manager.update(live, new, &context.field_manager, &now);
                     if target.subresource == "scale" {
-                        forget_times(new);
+                        remove_times(new);
                     }
                 });
             };
             match old {
-                // Its other form leaves something out, and the old object is compared with the new one later.
+                // Its other form is lossy, and the old object is compared with the new one later.
                 Some(old) if definition.is_event_alias() => update(Some(&mut shown(target, old)), new),
                 Some(old) => as_requested(definition, old, |old| update(Some(old), new)),
                 None => {
-                    // A typed object that is created existed before as an empty one: fields it cannot be without are
-                    // not news.
+                    // A typed object that is created counts as an update of the zero object: required fields are not
+                    // new.
                     let mut unset = strategy::unset(definition).map(|unset| shown(target, &unset));
                     update(unset.as_mut(), new);
                 }
@@ -55,12 +55,12 @@ impl Registry {
         });
     }
 
-    /// What an object becomes when a configuration is applied to it.
-    pub(super) fn applied(
+    /// Returns the object that results from applying a configuration.
+    pub(super) fn applied_object(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        old: Option<&Object>,
+        old: Option<&JsonObject>,
         config: &Value,
         force: bool,
     ) -> Result<Value, ApiError> {
@@ -70,25 +70,27 @@ impl Registry {
             manager.apply(live.as_ref(), config, &context.field_manager, force, &now)
         });
         applied.map_err(|error| match &error {
-            ApplyError::Conflicts(conflicts) => {
+            FieldManagerError::Conflicts(conflicts) => {
                 let causes: Vec<_> = conflicts
                     .iter()
                     .map(|conflict| (conflict.field(), conflict.message()))
                     .collect();
                 ApiError::apply_conflict(error.to_string(), &causes)
             }
-            ApplyError::Malformed(why) => ApiError::bad_request(why.clone()),
-            ApplyError::Unmergeable(why) => ApiError::unclassified(why.clone()),
+            FieldManagerError::Malformed(why) => ApiError::bad_request(why.clone()),
+            FieldManagerError::Unmergeable(why) => ApiError::unclassified(why.clone()),
         })
     }
 
-    fn with_manager<T>(&self, target: &Target, work: impl FnOnce(&FieldManager<'_>) -> T) -> T {
+    fn with_manager<T>(&self, target: &ObjectTarget, work: impl FnOnce(&FieldManager<'_>) -> T) -> T {
         let definition = &target.definition;
         let schema = schema(definition);
         let api_version = definition.api_version();
         let reset = match &definition.source {
-            Source::BuiltIn(kind) => apply::reset_fields(kind, &target.subresource),
-            Source::Custom(_) => apply::custom_reset_fields(definition.has_status(), &target.subresource),
+            DefinitionSource::BuiltIn(kind) => apply::reset_fields(kind, &target.subresource),
+            DefinitionSource::Custom(_) => {
+                apply::custom_reset_fields(definition.has_status(), &target.subresource)
+            }
         };
         work(&FieldManager {
             schema: &schema,
@@ -99,7 +101,7 @@ impl Registry {
         })
     }
 
-    fn served_versions(&self, definition: &Definition) -> Vec<String> {
+    fn served_versions(&self, definition: &ResourceDefinition) -> Vec<String> {
         let catalog = self.catalog();
         let same = catalog
             .definitions()
@@ -109,8 +111,8 @@ impl Registry {
     }
 }
 
-/// Kubernetes does not note when something was scaled.
-fn forget_times(object: &mut Value) {
+/// Kubernetes records no time for writes of the scale subresource.
+fn remove_times(object: &mut Value) {
     let entries = object
         .pointer_mut("/metadata/managedFields")
         .and_then(Value::as_array_mut);
@@ -125,8 +127,8 @@ fn forget_times(object: &mut Value) {
     }
 }
 
-/// Works on an object in the version of the request, in place.
-fn as_requested(definition: &Definition, object: &mut Object, work: impl FnOnce(&mut Value)) {
+/// Transforms an object in the version of the request, in place.
+fn as_requested(definition: &ResourceDefinition, object: &mut JsonObject, work: impl FnOnce(&mut Value)) {
     strategy::from_storage(definition, object);
     let mut value = Value::Object(std::mem::take(object));
     work(&mut value);
@@ -136,17 +138,17 @@ fn as_requested(definition: &Definition, object: &mut Object, work: impl FnOnce(
     }
 }
 
-/// The object in the version of the request, which is the one the record speaks of.
-fn shown(target: &Target, object: &Object) -> Value {
+/// Returns the object in the version of the request, which is that of its managed fields.
+fn shown(target: &ObjectTarget, object: &JsonObject) -> Value {
     let mut object = object.clone();
     strategy::from_storage(&target.definition, &mut object);
     Value::Object(object)
 }
 
-fn schema(definition: &Definition) -> Schema {
+fn schema(definition: &ResourceDefinition) -> Schema {
     match &definition.source {
-        Source::Custom(version) => version.schema.schema().clone(),
-        Source::BuiltIn(_) => definition
+        DefinitionSource::Custom(version) => version.schema.schema().clone(),
+        DefinitionSource::BuiltIn(_) => definition
             .type_schema()
             .unwrap_or_else(|| crate::schema::compile(&Value::Null)),
     }

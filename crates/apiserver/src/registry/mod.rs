@@ -1,7 +1,7 @@
-//! The verbs, as functions over the store: what HTTP requests, controllers and tests all call.
+//! The verbs, as functions over the store. HTTP requests, controllers and tests call them.
 //!
-//! The registry decides what a create, update, patch or delete means for an object; it knows nothing of HTTP, of who
-//! may call, or of how answers look.
+//! The registry implements create, update, patch and delete. It is independent of HTTP, authorization and the
+//! representation of responses.
 
 mod create;
 mod delete;
@@ -22,25 +22,25 @@ use std::sync::Arc;
 use http::StatusCode;
 use parking_lot::RwLock;
 
-pub use delete::{DeleteOptions, Deleted, Propagation};
+pub use delete::{DeleteOptions, DeleteResult, PropagationPolicy};
 pub(crate) use delete::{FOREGROUND, ORPHAN};
-pub use list::{ListOptions, Listed, RevisionMatch};
-pub use managers::Record;
-pub use patch::Patch;
+pub use list::{ListOptions, ObjectList, RevisionMatch};
+pub use managers::ManagedFieldsUpdate;
+pub use patch::ObjectPatch;
 pub(crate) use pods::is_ready as pod_is_ready;
 pub(crate) use strategy::unregistered;
-pub use update::Updated;
+pub use update::UpdateResult;
 
-use crate::admission::{Admission, AdmissionRequest, Operation};
-use crate::catalog::{Catalog, Definition};
+use crate::admission::{Admission, AdmissionOperation, AdmissionRequest};
+use crate::catalog::{Catalog, ResourceDefinition};
 use crate::clock::Clock;
 use crate::crd;
 use crate::decode::FieldValidation;
 use crate::error::ApiError;
-use crate::meta::Object;
-use crate::store::{Key, Store, Stored};
+use crate::meta::JsonObject;
+use crate::store::{ObjectKey, ObjectStore, StoredObject};
 
-/// Who writes, and how carefully.
+/// The caller and the options of a write.
 #[derive(Clone, Debug)]
 pub struct WriteContext {
     pub user: String,
@@ -49,11 +49,11 @@ pub struct WriteContext {
     pub field_manager: String,
     pub dry_run: bool,
     pub field_validation: FieldValidation,
-    pub record: Record,
+    pub managed_fields: ManagedFieldsUpdate,
 }
 
 impl WriteContext {
-    /// A write by a part of the server itself.
+    /// Returns the context of a write by the server itself.
     pub fn internal(manager: &str) -> Self {
         Self {
             user: format!("system:{manager}"),
@@ -61,31 +61,31 @@ impl WriteContext {
             field_manager: manager.to_owned(),
             dry_run: false,
             field_validation: FieldValidation::Ignore,
-            record: Record::Due,
+            managed_fields: ManagedFieldsUpdate::Pending,
         }
     }
 }
 
-/// The object a write left behind, and what to tell the writer besides.
+/// The object that results from a write, and the warnings for the client.
 #[derive(Debug)]
-pub struct Written {
-    pub stored: Arc<Stored>,
+pub struct WriteResult {
+    pub stored: Arc<StoredObject>,
     pub warnings: Vec<String>,
 }
 
 /// The object that a request names.
 #[derive(Clone, Debug)]
-pub struct Target {
-    pub definition: Arc<Definition>,
+pub struct ObjectTarget {
+    pub definition: Arc<ResourceDefinition>,
     pub namespace: String,
     pub name: String,
     /// Empty for the object itself.
     pub subresource: String,
 }
 
-impl Target {
-    pub fn key(&self) -> Key {
-        Key::new(&self.definition.storage, &self.namespace, &self.name)
+impl ObjectTarget {
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::new(&self.definition.storage, &self.namespace, &self.name)
     }
 
     fn not_found(&self) -> ApiError {
@@ -94,15 +94,15 @@ impl Target {
 }
 
 #[derive(Debug)]
-pub struct Registry {
-    pub store: Arc<Store>,
+pub struct ObjectRegistry {
+    pub store: Arc<ObjectStore>,
     catalog: RwLock<Arc<Catalog>>,
     clock: Arc<dyn Clock>,
     admission: Vec<Arc<dyn Admission>>,
 }
 
-impl Registry {
-    pub fn new(store: Arc<Store>, clock: Arc<dyn Clock>, admission: Vec<Arc<dyn Admission>>) -> Self {
+impl ObjectRegistry {
+    pub fn new(store: Arc<ObjectStore>, clock: Arc<dyn Clock>, admission: Vec<Arc<dyn Admission>>) -> Self {
         Self {
             store,
             catalog: RwLock::new(Arc::new(Catalog::with(&[]))),
@@ -111,34 +111,54 @@ impl Registry {
         }
     }
 
-    /// What is served at this moment.
+    /// Returns the current catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&self.catalog.read())
     }
 
-    /// Replaces what is served by what a look at the store says, one replacement at a time.
-    pub(crate) fn replace_catalog(&self, build: impl FnOnce(&Store, &Catalog) -> Arc<Catalog>) {
+    /// Rebuilds the catalog from the store, one rebuild at a time.
+    pub(crate) fn replace_catalog(&self, build: impl FnOnce(&ObjectStore, &Catalog) -> Arc<Catalog>) {
         let mut catalog = self.catalog.write();
         *catalog = build(&self.store, &catalog);
     }
 
-    /// A write of a definition changes what is served before the writer has its answer.
-    fn after_write(&self, target: &Target) {
+    /// Updates the catalog after a write of a definition, before the client gets the response.
+    fn after_write(&self, target: &ObjectTarget) {
         if &*target.definition.storage == crd::RESOURCE {
             crd::reload(self);
         }
+    }
+
+    /// Returns the target of a cluster-scoped object.
+    pub fn cluster_target(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+        name: &str,
+    ) -> Result<ObjectTarget, ApiError> {
+        let catalog = self.catalog();
+        let definition = catalog
+            .resource(group, version, plural)
+            .ok_or_else(|| ApiError::internal(format!("{plural} are not served")))?;
+        Ok(ObjectTarget {
+            definition: Arc::clone(definition),
+            namespace: String::new(),
+            name: name.to_owned(),
+            subresource: String::new(),
+        })
     }
 
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
-    pub fn get(&self, target: &Target) -> Result<Arc<Stored>, ApiError> {
+    pub fn get(&self, target: &ObjectTarget) -> Result<Arc<StoredObject>, ApiError> {
         self.store.get(&target.key()).ok_or_else(|| target.not_found())
     }
 
-    /// Holds back a refusal until what caused it can be read: accepted writes count before they are visible.
-    async fn explained<T>(&self, outcome: Result<T, ApiError>) -> Result<T, ApiError> {
+    /// Delays an error until its cause is readable: accepted writes count before they are visible.
+    async fn delay_until_cause_is_visible<T>(&self, outcome: Result<T, ApiError>) -> Result<T, ApiError> {
         if let Err(error) = &outcome
             && (error.is_not_found() || error.is_conflict() || error.is_already_exists())
         {
@@ -147,15 +167,15 @@ impl Registry {
         outcome
     }
 
-    /// Runs every hook; the object that comes back is the one to store.
+    /// Runs the admission plugins and returns the object to store.
     fn admit(
         &self,
-        operation: Operation,
-        target: &Target,
+        operation: AdmissionOperation,
+        target: &ObjectTarget,
         context: &WriteContext,
-        mut object: Option<Object>,
-        old: Option<&Object>,
-    ) -> Result<Option<Object>, ApiError> {
+        mut object: Option<JsonObject>,
+        old: Option<&JsonObject>,
+    ) -> Result<Option<JsonObject>, ApiError> {
         for hook in &self.admission {
             let request = AdmissionRequest {
                 operation,
@@ -179,7 +199,7 @@ impl Registry {
     }
 }
 
-fn refused(target: &Target, message: &str, code: StatusCode) -> ApiError {
+fn refused(target: &ObjectTarget, message: &str, code: StatusCode) -> ApiError {
     let mut error = ApiError::forbidden(target.definition.subject(&target.name), message);
     error.code = code;
     if code == StatusCode::UNPROCESSABLE_ENTITY {

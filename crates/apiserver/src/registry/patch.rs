@@ -1,28 +1,31 @@
-//! Patch: the four ways to describe a change.
+//! Patch: the four patch formats.
 
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::{Record, Registry, Target, Updated, WriteContext, strategy, typed, validate};
+use super::update::IfMissing;
+use super::{
+    ManagedFieldsUpdate, ObjectRegistry, ObjectTarget, UpdateResult, WriteContext, strategy, typed, validate,
+};
 use crate::decode::{self, FieldValidation};
 use crate::error::ApiError;
-use crate::meta::Object;
+use crate::meta::JsonObject;
 use crate::patch::PatchError;
 use crate::patch::json::JsonPatch;
 use crate::patch::merge::MergePatch;
 use crate::patch::strategic::StrategicPatch;
 
-/// A change of an object that a client describes instead of sending the whole.
+/// A patch of an object.
 #[derive(Clone, Debug)]
-pub enum Patch {
+pub enum ObjectPatch {
     Json(JsonPatch),
     Merge(MergePatch),
     Strategic(StrategicPatch),
     Apply { object: Value, force: bool },
 }
 
-impl Patch {
-    /// The patch as messages show it.
+impl ObjectPatch {
+    /// Returns the name of the patch in messages.
     fn text(&self) -> String {
         match self {
             Self::Json(patch) => format!("{patch:?}"),
@@ -39,52 +42,66 @@ impl From<PatchError> for ApiError {
     }
 }
 
-impl Registry {
-    /// Changes an object as a patch describes; an apply creates what is missing.
+impl ObjectRegistry {
+    /// Patches an object. An apply creates a missing one.
     pub async fn patch(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        patch: &Patch,
-    ) -> Result<Updated, ApiError> {
-        let create = matches!(patch, Patch::Apply { .. }) && target.subresource.is_empty();
-        // What the last attempt had to say; earlier ones were made on versions that are gone.
-        let noted = Mutex::new(Vec::new());
-        let change = |old: Option<&Object>| {
-            let (object, warnings) = self.patched(target, context, patch, old)?;
-            *noted.lock() = warnings;
+        patch: &ObjectPatch,
+    ) -> Result<UpdateResult, ApiError> {
+        let if_missing = match patch {
+            ObjectPatch::Apply { .. } if target.subresource.is_empty() => IfMissing::Create,
+            _ => IfMissing::NotFound,
+        };
+        // The warnings of the last attempt; earlier ones were made on outdated versions.
+        let attempt_warnings = Mutex::new(Vec::new());
+        let change = |old: Option<&JsonObject>| {
+            let (object, warnings) = self.patched_object(target, context, patch, old)?;
+            *attempt_warnings.lock() = warnings;
             Ok(object)
         };
         let context = WriteContext {
-            record: if matches!(patch, Patch::Apply { .. }) {
-                Record::Done
+            managed_fields: if matches!(patch, ObjectPatch::Apply { .. }) {
+                ManagedFieldsUpdate::Done
             } else {
-                Record::Due
+                ManagedFieldsUpdate::Pending
             },
             ..context.clone()
         };
-        let mut updated = self.mutate(target, &context, create, &change).await?;
-        updated.written.warnings.splice(0..0, noted.into_inner());
-        let objections = match patch {
-            Patch::Json(patch) => patch.objections.as_slice(),
-            Patch::Merge(patch) => patch.objections.as_slice(),
-            Patch::Strategic(patch) => patch.objections.as_slice(),
-            Patch::Apply { .. } => &[],
+        let mut updated = self
+            .write_with_retry(target, &context, if_missing, &change)
+            .await?;
+        updated
+            .written
+            .warnings
+            .splice(0..0, attempt_warnings.into_inner());
+        let strict_errors = match patch {
+            ObjectPatch::Json(patch) => patch.strict_errors.as_slice(),
+            ObjectPatch::Merge(patch) => patch.strict_errors.as_slice(),
+            ObjectPatch::Strategic(patch) => patch.strict_errors.as_slice(),
+            ObjectPatch::Apply { .. } => &[],
         };
-        updated.written.warnings.splice(0..0, objections.iter().cloned());
+        updated
+            .written
+            .warnings
+            .splice(0..0, strict_errors.iter().cloned());
         Ok(updated)
     }
 
-    fn patched(
+    /// Returns the object that results from a patch, and warnings.
+    fn patched_object(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        patch: &Patch,
-        old: Option<&Object>,
-    ) -> Result<(Object, Vec<String>), ApiError> {
+        patch: &ObjectPatch,
+        old: Option<&JsonObject>,
+    ) -> Result<(JsonObject, Vec<String>), ApiError> {
         let definition = &target.definition;
         let mut changed = match (patch, old) {
-            (Patch::Apply { object, force }, _) => self.applied(target, context, old, object, *force)?,
+            (ObjectPatch::Apply { object, force }, _) => {
+                self.applied_object(target, context, old, object, *force)?
+            }
             (_, None) => return Err(target.not_found()),
             (_, Some(old)) => {
                 let mut view = old.clone();
@@ -94,15 +111,15 @@ impl Registry {
         };
         let schema = definition.type_schema();
         match (patch, &schema) {
-            (Patch::Json(patch), _) => patch.apply(&mut changed)?,
-            (Patch::Merge(patch), _) => patch.apply(&mut changed),
-            (Patch::Strategic(patch), Some(schema)) => patch.apply(&mut changed, schema)?,
-            (Patch::Strategic(_), None) => {
+            (ObjectPatch::Json(patch), _) => patch.apply(&mut changed)?,
+            (ObjectPatch::Merge(patch), _) => patch.apply(&mut changed),
+            (ObjectPatch::Strategic(patch), Some(schema)) => patch.apply(&mut changed, schema)?,
+            (ObjectPatch::Strategic(_), None) => {
                 return Err(ApiError::unsupported_media_type(&[
                     "application/merge-patch+json",
                 ]));
             }
-            (Patch::Apply { .. }, _) => {}
+            (ObjectPatch::Apply { .. }, _) => {}
         }
         let mut warnings = Vec::new();
         if let Some(schema) = &schema {
@@ -127,10 +144,10 @@ impl Registry {
             (changed, warnings) = validate::normalise(target, context, changed)?;
         }
         strategy::require_same_type(definition, &mut changed)?;
-        let given = crate::meta::name(&changed);
-        if given != target.name {
+        let name = crate::meta::name(&changed);
+        if name != target.name {
             return Err(ApiError::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({})",
+                "the name of the object ({name}) does not match the name on the URL ({})",
                 target.name
             )));
         }

@@ -1,28 +1,29 @@
-//! What only pods have: eviction within the limits of disruption budgets, and binding to a node.
+//! Subresources of pods: eviction within disruption budgets, and binding.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{DeleteOptions, Deleted, Registry, Target, WriteContext};
+use super::update::IfMissing;
+use super::{DeleteOptions, DeleteResult, ObjectRegistry, ObjectTarget, WriteContext};
 use crate::clock::rfc3339;
 use crate::error::ApiError;
-use crate::meta::Object;
+use crate::meta::JsonObject;
 use crate::selector::LabelSelector;
-use crate::store::Stored;
+use crate::store::StoredObject;
 
-/// How long a client should wait for a budget whose status is not current yet.
+/// The retry interval for clients while a budget's status is not current.
 const BUDGET_NOT_CURRENT: u32 = 10;
 
-impl Registry {
+impl ObjectRegistry {
     /// Deletes a pod if its disruption budget allows it now.
     pub async fn evict(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
         options: &DeleteOptions,
-    ) -> Result<Deleted, ApiError> {
-        let pod_target = Target {
+    ) -> Result<DeleteResult, ApiError> {
+        let pod_target = ObjectTarget {
             subresource: String::new(),
             ..target.clone()
         };
@@ -36,10 +37,10 @@ impl Registry {
 
     async fn spend_budget(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        pod: &Stored,
-        object: &Object,
+        pod: &StoredObject,
+        object: &JsonObject,
     ) -> Result<(), ApiError> {
         let budgets = self.budgets_of(target, pod)?;
         let budget = match budgets.as_slice() {
@@ -52,14 +53,14 @@ impl Registry {
             }
         };
         let read = budget.value()?;
-        if !is_ready(object) && unready_pod_may_go(&read) {
+        if !is_ready(object) && allows_unready_pod_eviction(&read) {
             return Ok(());
         }
         let catalog = self.catalog();
         let definition = catalog
             .resource("policy", "v1", "poddisruptionbudgets")
             .ok_or_else(|| ApiError::internal("disruption budgets are not served"))?;
-        let budget_target = Target {
+        let budget_target = ObjectTarget {
             definition: Arc::clone(definition),
             namespace: target.namespace.clone(),
             name: budget.key.name().to_owned(),
@@ -67,19 +68,26 @@ impl Registry {
         };
         let now = rfc3339(self.clock.now());
         let pod_name = target.name.clone();
-        let spend = move |budget: Option<&Object>| match budget {
+        let spend = move |budget: Option<&JsonObject>| match budget {
             Some(budget) => spent(budget, &pod_name, &now),
-            // A budget that has just gone forbids nothing; the empty object is never stored.
+            // A budget that was deleted meanwhile forbids nothing; the empty object is never stored.
             None => Ok(Map::new()),
         };
-        match self.mutate(&budget_target, context, false, &spend).await {
+        match self
+            .write_with_retry(&budget_target, context, IfMissing::NotFound, &spend)
+            .await
+        {
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    fn budgets_of(&self, target: &Target, pod: &Stored) -> Result<Vec<Arc<Stored>>, ApiError> {
+    fn budgets_of(
+        &self,
+        target: &ObjectTarget,
+        pod: &StoredObject,
+    ) -> Result<Vec<Arc<StoredObject>>, ApiError> {
         let mut matching = Vec::new();
         for budget in self
             .store
@@ -89,19 +97,19 @@ impl Registry {
             let object = budget.value()?;
             let selector = object.get("spec").and_then(|spec| spec.get("selector"));
             let selector = LabelSelector::from_object(selector).map_err(ApiError::internal)?;
-            if selector.matches(Some(&pod.head.labels)) {
+            if selector.matches(Some(&pod.metadata.labels)) {
                 matching.push(budget);
             }
         }
         Ok(matching)
     }
 
-    /// Assigns a pod to a node, once.
+    /// Binds a pod to a node, once.
     pub async fn bind(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        binding: &Object,
+        binding: &JsonObject,
     ) -> Result<(), ApiError> {
         let node = binding
             .get("target")
@@ -111,10 +119,10 @@ impl Registry {
             let error = crate::field_error::FieldError::required("target.name", "");
             return Err(ApiError::invalid("", "Binding", &target.name, &[error]));
         };
-        // Binding may write both the specification and the status, which neither of their own endpoints may.
+        // Binding writes both spec and status, which neither of their own endpoints may.
         let pod_target = target.clone();
         let now = rfc3339(self.clock.now());
-        self.mutate(&pod_target, context, false, &|pod| {
+        self.write_with_retry(&pod_target, context, IfMissing::NotFound, &|pod| {
             let mut pod = pod.cloned().ok_or_else(|| pod_target.not_found())?;
             let spec = pod.entry("spec").or_insert_with(|| json!({}));
             if let Some(assigned) = spec["nodeName"].as_str().filter(|assigned| !assigned.is_empty()) {
@@ -137,8 +145,8 @@ impl Registry {
     }
 }
 
-/// A pod that does not run takes nothing away when it goes.
-fn ignores_budgets(pod: &Object) -> bool {
+/// Returns whether an eviction of the pod bypasses budgets, because it does not run.
+fn ignores_budgets(pod: &JsonObject) -> bool {
     let phase = pod
         .get("status")
         .and_then(|status| status.get("phase"))
@@ -146,7 +154,7 @@ fn ignores_budgets(pod: &Object) -> bool {
     matches!(phase, Some("Succeeded" | "Failed" | "Pending")) || crate::meta::is_deleting(pod)
 }
 
-pub(crate) fn is_ready(pod: &Object) -> bool {
+pub(crate) fn is_ready(pod: &JsonObject) -> bool {
     let conditions = pod
         .get("status")
         .and_then(|status| status.get("conditions"))
@@ -158,12 +166,12 @@ pub(crate) fn is_ready(pod: &Object) -> bool {
     ready.any(|condition| condition["status"] == "True")
 }
 
-fn number(budget: &Object, field: &str) -> i64 {
+fn number(budget: &JsonObject, field: &str) -> i64 {
     let value = budget.get("status").and_then(|status| status.get(field));
     value.and_then(Value::as_i64).unwrap_or(0)
 }
 
-fn unready_pod_may_go(budget: &Object) -> bool {
+fn allows_unready_pod_eviction(budget: &JsonObject) -> bool {
     let policy = budget
         .get("spec")
         .and_then(|spec| spec.get("unhealthyPodEvictionPolicy"))
@@ -175,8 +183,8 @@ fn unready_pod_may_go(budget: &Object) -> bool {
     healthy >= desired && desired > 0
 }
 
-/// The budget with one disruption fewer, or the refusal.
-fn spent(budget: &Object, pod: &str, now: &str) -> Result<Object, ApiError> {
+/// Returns the budget with one disruption fewer, or the error.
+fn spent(budget: &JsonObject, pod: &str, now: &str) -> Result<JsonObject, ApiError> {
     let name = crate::meta::name(budget);
     if number(budget, "observedGeneration") < crate::meta::generation(budget) {
         let cause = format!("The disruption budget {name} is still being processed by the server.");

@@ -1,32 +1,33 @@
-//! The scale subresource: replicas of anything that has them, as one small object.
+//! The scale subresource.
 
 use serde_json::{Value, json};
 
-use super::{Registry, Target, WriteContext};
-use crate::catalog::{ScalePaths, Source};
+use super::update::IfMissing;
+use super::{ObjectRegistry, ObjectTarget, WriteContext};
+use crate::catalog::{DefinitionSource, ScalePaths};
 use crate::error::ApiError;
 use crate::field_error::FieldError;
-use crate::meta::{self, Object};
+use crate::meta::{self, JsonObject};
 use crate::selector::LabelSelector;
-use crate::store::Stored;
+use crate::store::StoredObject;
 
-impl Registry {
-    /// The scale of an object.
-    pub fn scale(&self, target: &Target) -> Result<Value, ApiError> {
+impl ObjectRegistry {
+    /// Returns the scale of an object.
+    pub fn scale(&self, target: &ObjectTarget) -> Result<Value, ApiError> {
         let stored = self.get(target)?;
         scale_of(target, &stored)
     }
 
-    /// Sets the replicas that a changed scale asks for.
+    /// Sets the replicas of a changed scale.
     pub async fn set_scale(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
         change: &(dyn Fn(Value) -> Result<Value, ApiError> + Send + Sync),
     ) -> Result<Value, ApiError> {
         let paths = paths(target)?;
         let updated = self
-            .mutate(target, context, false, &|old| {
+            .write_with_retry(target, context, IfMissing::NotFound, &|old| {
                 let Some(old) = old else {
                     return Err(target.not_found());
                 };
@@ -50,8 +51,8 @@ impl Registry {
     }
 }
 
-/// Custom resources name their own field, built-in ones that of the scale.
-fn negative(target: &Target, paths: &ScalePaths, wanted: i64) -> ApiError {
+/// Returns the field in errors: that of the custom resource, or that of the scale for built-in kinds.
+fn negative(target: &ObjectTarget, paths: &ScalePaths, wanted: i64) -> ApiError {
     let definition = &target.definition;
     let (group, kind, field, why) = if definition.is_custom() {
         let (group, kind) = (definition.group.as_str(), definition.kind.as_str());
@@ -73,22 +74,22 @@ fn negative(target: &Target, paths: &ScalePaths, wanted: i64) -> ApiError {
     ApiError::invalid(group, kind, &target.name, &[error])
 }
 
-fn scale_of(target: &Target, stored: &Stored) -> Result<Value, ApiError> {
+fn scale_of(target: &ObjectTarget, stored: &StoredObject) -> Result<Value, ApiError> {
     Ok(shown(target, &paths(target)?, &stored.value()?))
 }
 
-fn paths(target: &Target) -> Result<ScalePaths, ApiError> {
+fn paths(target: &ObjectTarget) -> Result<ScalePaths, ApiError> {
     match &target.definition.source {
-        Source::BuiltIn(_) => Ok(ScalePaths {
+        DefinitionSource::BuiltIn(_) => Ok(ScalePaths {
             spec_replicas: ".spec.replicas".to_owned(),
             status_replicas: ".status.replicas".to_owned(),
             label_selector: Some(".spec.selector".to_owned()),
         }),
-        Source::Custom(version) => version.scale.clone().ok_or_else(ApiError::unknown_resource),
+        DefinitionSource::Custom(version) => version.scale.clone().ok_or_else(ApiError::unknown_resource),
     }
 }
 
-fn shown(target: &Target, paths: &ScalePaths, object: &Object) -> Value {
+fn shown(target: &ObjectTarget, paths: &ScalePaths, object: &JsonObject) -> Value {
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = meta::metadata(object).and_then(|metadata| metadata.get(field)) {
@@ -118,12 +119,12 @@ fn shown(target: &Target, paths: &ScalePaths, object: &Object) -> Value {
         "spec": {"replicas": replicas(&paths.spec_replicas)}, "status": status})
 }
 
-/// `.spec.replicas` as a JSON pointer.
+/// Returns `.spec.replicas` as a JSON pointer.
 fn pointer(dotted: &str) -> String {
     dotted.replace('.', "/")
 }
 
-fn set_number(object: &mut Object, dotted: &str, number: i64) {
+fn set_number(object: &mut JsonObject, dotted: &str, number: i64) {
     let steps: Vec<&str> = dotted.split('.').filter(|step| !step.is_empty()).collect();
     let Some((last, parents)) = steps.split_last() else {
         return;

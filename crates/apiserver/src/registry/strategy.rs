@@ -1,43 +1,42 @@
-//! What the server itself decides about an object's fields: identity, status, generation, and the few kinds with
-//! habits of their own.
+//! The fields that the server controls: identity, status, generation, and the exceptions of single kinds.
 
 use std::sync::Arc;
 
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use super::Target;
-use crate::catalog::{Definition, Source};
+use super::ObjectTarget;
+use crate::catalog::{DefinitionSource, ResourceDefinition};
 use crate::crd;
 use crate::defaults;
 use crate::error::ApiError;
 use crate::field_error::FieldError;
 use crate::go_types;
 use crate::kinds;
-use crate::meta::{self, Object};
-use crate::store::{Key, Stored};
+use crate::meta::{self, JsonObject};
+use crate::store::{ObjectKey, StoredObject};
 
-/// The finalizer in a namespace's specification that keeps it until its content is gone.
+/// The finalizer in a namespace's spec that keeps it until its content is gone.
 pub(crate) const NAMESPACE_FINALIZER: &str = "kubernetes";
 
-/// Whether `metadata.generation` counts changes of the specification.
-pub(super) fn counts_generations(definition: &Definition) -> bool {
+/// Returns whether `metadata.generation` counts changes of the spec.
+pub(super) fn counts_generations(definition: &ResourceDefinition) -> bool {
     match &definition.source {
-        Source::BuiltIn(kind) => kind.has_generation(),
-        Source::Custom(_) => true,
+        DefinitionSource::BuiltIn(kind) => kind.has_generation(),
+        DefinitionSource::Custom(_) => true,
     }
 }
 
-/// Whether an update without a `resourceVersion` is taken to mean "whatever is there".
-pub(super) fn allows_unconditional_update(definition: &Definition) -> bool {
+/// Returns whether an update without a `resourceVersion` is allowed.
+pub(super) fn allows_unconditional_update(definition: &ResourceDefinition) -> bool {
     match definition.group.as_str() {
         "coordination.k8s.io" | "policy" | "apiextensions.k8s.io" | "admissionregistration.k8s.io" => false,
         _ => !definition.is_custom(),
     }
 }
 
-/// Whether a `PUT` of an object that does not exist creates it.
-pub(super) fn allows_create_on_update(definition: &Definition) -> bool {
+/// Returns whether a `PUT` of an object that does not exist creates it.
+pub(super) fn allows_create_on_update(definition: &ResourceDefinition) -> bool {
     !definition.is_custom()
         && (definition.group == "coordination.k8s.io"
             || definition.group == "rbac.authorization.k8s.io"
@@ -46,15 +45,18 @@ pub(super) fn allows_create_on_update(definition: &Definition) -> bool {
             || definition.is_event_alias())
 }
 
-/// Whether deleting answers with the object instead of a `Status`.
-pub(super) fn returns_deleted_object(definition: &Definition) -> bool {
+/// Returns whether a delete responds with the object instead of a `Status`.
+pub(super) fn returns_deleted_object(definition: &ResourceDefinition) -> bool {
     ["pods", "services", "serviceaccounts", "namespaces"]
         .iter()
         .any(|plural| definition.is("", plural))
 }
 
-/// Refuses an object of another type; fills in a missing type and converts to the stored form.
-pub(super) fn require_same_type(definition: &Definition, object: &mut Object) -> Result<(), ApiError> {
+/// Rejects an object of another type, fills in a missing type, and converts to the stored form.
+pub(super) fn require_same_type(
+    definition: &ResourceDefinition,
+    object: &mut JsonObject,
+) -> Result<(), ApiError> {
     let expected = definition.api_version();
     let (api_version, kind) = (
         meta::text(object, "apiVersion").to_owned(),
@@ -104,10 +106,10 @@ pub(super) fn require_same_type(definition: &Definition, object: &mut Object) ->
     Ok(())
 }
 
-/// Where Kubernetes' scheme is defined, which its messages about unknown kinds give away.
+/// The location of Kubernetes' scheme, which is part of its messages about unknown kinds.
 const SCHEME: &str = "pkg/runtime/scheme.go:111";
 
-fn another_type(definition: &Definition, api_version: &str, kind: &str) -> ApiError {
+fn another_type(definition: &ResourceDefinition, api_version: &str, kind: &str) -> ApiError {
     if definition.is_custom() {
         return ApiError::bad_request(format!(
             "the API version in the data ({api_version}) does not match the expected API version ({})",
@@ -145,13 +147,13 @@ fn another_type(definition: &Definition, api_version: &str, kind: &str) -> ApiEr
     ))
 }
 
-/// How Kubernetes says that it does not know a kind.
+/// Returns Kubernetes' message for an unknown kind.
 pub(crate) fn unregistered(api_version: &str, kind: &str) -> String {
     format!("no kind {kind:?} is registered for version {api_version:?} in scheme {SCHEME:?}")
 }
 
-/// From the form of the request to the form on disk.
-pub(super) fn to_storage(definition: &Definition, object: &mut Object) {
+/// Converts from the version of the request to the stored form.
+pub(super) fn to_storage(definition: &ResourceDefinition, object: &mut JsonObject) {
     if definition.is_event_alias() {
         let mut event = Value::Object(std::mem::take(object));
         kinds::event::to_core(&mut event);
@@ -166,8 +168,8 @@ pub(super) fn to_storage(definition: &Definition, object: &mut Object) {
     object.insert("kind".to_owned(), Value::from(definition.kind.as_str()));
 }
 
-/// From the form on disk to the form of the request.
-pub(crate) fn from_storage(definition: &Definition, object: &mut Object) {
+/// Converts from the stored form to the version of the request.
+pub(crate) fn from_storage(definition: &ResourceDefinition, object: &mut JsonObject) {
     if definition.is_event_alias() {
         let mut event = Value::Object(std::mem::take(object));
         kinds::event::from_core(&mut event);
@@ -179,16 +181,13 @@ pub(crate) fn from_storage(definition: &Definition, object: &mut Object) {
     object.insert("kind".to_owned(), Value::from(definition.kind.as_str()));
 }
 
-/// An object's namespace is that of the request.
-pub(super) fn require_namespace(target: &Target, object: &mut Object) -> Result<(), ApiError> {
+/// Sets or checks the namespace of an object, which is that of the request.
+pub(super) fn require_namespace(target: &ObjectTarget, object: &mut JsonObject) -> Result<(), ApiError> {
     if !target.definition.namespaced {
         if !meta::namespace(object).is_empty() {
-            let given = meta::namespace(object).to_owned();
-            if target.definition.is_custom() || !given.is_empty() {
-                return Err(ApiError::bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the request",
-                ));
-            }
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
         return Ok(());
     }
@@ -197,8 +196,8 @@ pub(super) fn require_namespace(target: &Target, object: &mut Object) -> Result<
             "an empty namespace may not be set during creation",
         ));
     }
-    let given = meta::namespace(object);
-    if !given.is_empty() && given != target.namespace {
+    let namespace = meta::namespace(object);
+    if !namespace.is_empty() && namespace != target.namespace {
         return Err(ApiError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
@@ -207,10 +206,10 @@ pub(super) fn require_namespace(target: &Target, object: &mut Object) -> Result<
     Ok(())
 }
 
-/// Fields that follow from others, filled in as if the client had sent them.
-pub(super) fn default_fields(target: &Target, object: &mut Object) {
+/// Sets fields that derive from others, as if the client had sent them.
+pub(super) fn default_fields(target: &ObjectTarget, object: &mut JsonObject) {
     let definition = &target.definition;
-    if let Source::BuiltIn(kind) = definition.source {
+    if let DefinitionSource::BuiltIn(kind) = definition.source {
         let mut value = Value::Object(std::mem::take(object));
         defaults::apply(kind.group, kind.kind, &mut value);
         if let Value::Object(completed) = value {
@@ -234,8 +233,8 @@ pub(super) fn default_fields(target: &Target, object: &mut Object) {
     }
 }
 
-/// What the server fills in for kinds that it acts upon itself.
-pub(super) fn complete(target: &Target, old: Option<&Object>, object: &mut Object) {
+/// Sets fields of kinds that the server acts upon.
+pub(super) fn complete(target: &ObjectTarget, old: Option<&JsonObject>, object: &mut JsonObject) {
     if target
         .definition
         .is("apiextensions.k8s.io", "customresourcedefinitions")
@@ -245,8 +244,8 @@ pub(super) fn complete(target: &Target, old: Option<&Object>, object: &mut Objec
     }
 }
 
-/// A new object begins without a past: no status that only the cluster can know.
-pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
+/// Clears the fields of a new object that only the cluster sets, such as its status.
+pub(super) fn prepare_create(definition: &ResourceDefinition, object: &mut JsonObject) {
     normalise_metadata(object);
     if definition.is_custom() {
         if definition.has_status() {
@@ -256,7 +255,7 @@ pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
     }
     match (definition.group.as_str(), definition.kind.as_str()) {
         ("", "Namespace") => prepare_namespace(object),
-        // A kubelet registers its node with the status it already knows.
+        // A kubelet registers its node with a status.
         ("", "Node") => {
             object.entry("spec").or_insert_with(|| json!({}));
             object.entry("status").or_insert_with(|| json!({}));
@@ -285,8 +284,8 @@ pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
     }
 }
 
-/// How much a pod may count on: everything it uses is guaranteed, some of it is asked for, or nothing is.
-fn quality_of_service(pod: &Object) -> &'static str {
+/// Returns the QoS class of a pod: Guaranteed, Burstable or BestEffort.
+fn quality_of_service(pod: &JsonObject) -> &'static str {
     let spec = pod.get("spec").cloned().unwrap_or_default();
     let containers = ["containers", "initContainers"]
         .iter()
@@ -312,7 +311,7 @@ fn quality_of_service(pod: &Object) -> &'static str {
     }
 }
 
-fn prepare_namespace(object: &mut Object) {
+fn prepare_namespace(object: &mut JsonObject) {
     let spec = object.entry("spec").or_insert_with(|| json!({}));
     let finalizers = spec["finalizers"].as_array().cloned().unwrap_or_default();
     if !finalizers
@@ -326,7 +325,7 @@ fn prepare_namespace(object: &mut Object) {
     object.insert("status".to_owned(), json!({"phase": "Active"}));
 }
 
-fn prepare_secret(object: &mut Object) {
+fn prepare_secret(object: &mut JsonObject) {
     if let Some(Value::Object(plain)) = object.remove("stringData") {
         let data = object.entry("data").or_insert_with(|| json!({}));
         for (key, text) in plain {
@@ -336,8 +335,8 @@ fn prepare_secret(object: &mut Object) {
     }
 }
 
-/// Empty maps and lists of metadata are absent, as typed encoding leaves them out.
-fn normalise_metadata(object: &mut Object) {
+/// Removes empty maps and lists of metadata, as Go's encoder does.
+fn normalise_metadata(object: &mut JsonObject) {
     let metadata = meta::metadata_mut(object);
     metadata.retain(|_, value| match value {
         Value::Null => false,
@@ -348,8 +347,8 @@ fn normalise_metadata(object: &mut Object) {
     });
 }
 
-/// Keeps what an update may not touch, and counts the generation.
-pub(super) fn prepare_update(target: &Target, old: &Object, new: &mut Object) {
+/// Restores the fields that an update may not change, and increments the generation.
+pub(super) fn prepare_update(target: &ObjectTarget, old: &JsonObject, new: &mut JsonObject) {
     let definition = &target.definition;
     match target.subresource.as_str() {
         "status" => keep_all_but_status(definition, old, new),
@@ -359,7 +358,7 @@ pub(super) fn prepare_update(target: &Target, old: &Object, new: &mut Object) {
         _ => {}
     }
     normalise_metadata(new);
-    let none = Object::new();
+    let none = JsonObject::new();
     let old_metadata = meta::metadata(old).unwrap_or(&none);
     let metadata = meta::metadata_mut(new);
     for kept in ["generation", "deletionTimestamp", "deletionGracePeriodSeconds"] {
@@ -379,7 +378,7 @@ pub(super) fn prepare_update(target: &Target, old: &Object, new: &mut Object) {
     }
 }
 
-fn keep_all_but_status(definition: &Definition, old: &Object, new: &mut Object) {
+fn keep_all_but_status(definition: &ResourceDefinition, old: &JsonObject, new: &mut JsonObject) {
     let status = new.remove("status");
     let metadata = new.remove("metadata");
     let kept = old
@@ -390,7 +389,7 @@ fn keep_all_but_status(definition: &Definition, old: &Object, new: &mut Object) 
         .collect();
     new.extend(status.map(|status| ("status".to_owned(), status)));
     match metadata {
-        // A custom resource's status write leaves its metadata alone, but for the record of managers.
+        // A status write of a custom resource leaves its metadata alone, except managed fields.
         Some(Value::Object(mut metadata)) if definition.is_custom() => {
             let managers = metadata.remove("managedFields");
             let metadata = meta::metadata_mut(new);
@@ -408,7 +407,7 @@ fn keep_all_but_status(definition: &Definition, old: &Object, new: &mut Object) 
     }
 }
 
-fn keep_all_but_namespace_finalizers(old: &Object, new: &mut Object) {
+fn keep_all_but_namespace_finalizers(old: &JsonObject, new: &mut JsonObject) {
     let finalizers = new.get("spec").and_then(|spec| spec.get("finalizers")).cloned();
     let mut spec = old
         .get("spec")
@@ -427,12 +426,12 @@ fn keep_all_but_namespace_finalizers(old: &Object, new: &mut Object) {
     }
 }
 
-fn specification_changed(definition: &Definition, old: &Object, new: &Object) -> bool {
+fn specification_changed(definition: &ResourceDefinition, old: &JsonObject, new: &JsonObject) -> bool {
     if definition.is_custom() {
         return !same_but_for_common(old, new, definition.has_status());
     }
-    // A deployment passes its annotations on, so they count too.
-    let annotations = |object: &Object| {
+    // A deployment propagates its annotations, so they count too.
+    let annotations = |object: &JsonObject| {
         meta::metadata(object)
             .and_then(|metadata| metadata.get("annotations"))
             .cloned()
@@ -446,7 +445,7 @@ fn specification_changed(definition: &Definition, old: &Object, new: &Object) ->
     }
 }
 
-fn same_but_for_common(old: &Object, new: &Object, has_status: bool) -> bool {
+fn same_but_for_common(old: &JsonObject, new: &JsonObject, has_status: bool) -> bool {
     let counts = |field: &str| match field {
         "metadata" | "apiVersion" | "kind" => false,
         "status" => !has_status,
@@ -456,26 +455,30 @@ fn same_but_for_common(old: &Object, new: &Object, has_status: bool) -> bool {
     old.eq(new.iter().filter(|(field, _)| counts(field)))
 }
 
-/// Built-in objects are kept the way Go's encoder would write them; custom ones as they are.
-pub(super) fn as_encoded(definition: &Definition, object: &mut Object) {
-    if let Source::BuiltIn(kind) = definition.source {
+/// Encodes built-in objects as Go's encoder does; custom resources stay as they are.
+pub(super) fn as_encoded(definition: &ResourceDefinition, object: &mut JsonObject) {
+    if let DefinitionSource::BuiltIn(kind) = definition.source {
         let (group, version) = match kind.storage {
-            kinds::Storage::SharedWith { group, .. } => (group, kind.version),
-            kinds::Storage::Own | kinds::Storage::Virtual => (kind.group, kind.version),
+            kinds::KindStorage::SharedWith { group, .. } => (group, kind.version),
+            kinds::KindStorage::Own | kinds::KindStorage::Virtual => (kind.group, kind.version),
         };
         go_types::as_encoded(object, group, version, kind.kind);
     }
 }
 
-/// What an object of a kind is before anything is set in it; nothing for custom resources.
-pub(super) fn unset(definition: &Definition) -> Option<Object> {
+/// Returns the zero object of a kind; empty for custom resources.
+pub(super) fn unset(definition: &ResourceDefinition) -> Option<JsonObject> {
     match definition.source {
-        Source::BuiltIn(kind) => Some(go_types::empty(kind.group, kind.version, kind.kind)),
-        Source::Custom(_) => None,
+        DefinitionSource::BuiltIn(kind) => Some(go_types::empty(kind.group, kind.version, kind.kind)),
+        DefinitionSource::Custom(_) => None,
     }
 }
 
-/// An object that is shown but not kept: the outcome of a dry run.
-pub(super) fn unstored(key: Key, revision: u64, object: Object) -> Result<Arc<Stored>, ApiError> {
-    Ok(Arc::new(Stored::encode(key, revision, object)?))
+/// Returns an object that is shown but not stored: the result of a dry run.
+pub(super) fn unstored(
+    key: ObjectKey,
+    revision: u64,
+    object: JsonObject,
+) -> Result<Arc<StoredObject>, ApiError> {
+    Ok(Arc::new(StoredObject::encode(key, revision, object)?))
 }

@@ -1,18 +1,18 @@
-//! Built-in objects as Go's types would hold them: unknown fields and nulls do not survive decoding.
+//! Built-in objects as Go's types hold them: unknown fields and nulls are dropped by decoding.
 
 use serde_json::Value;
 
 use crate::go_text;
-use crate::schema::{Member, Node, Schema};
+use crate::schema::{MemberSchema, Schema, SchemaNode};
 
-/// Drops what the type has no place for, and says what that was.
+/// Drops fields that the type does not have, and returns their paths.
 pub(super) fn conform(object: &mut Value, schema: &Schema) -> Vec<String> {
     let mut dropped = Vec::new();
     visit(object, schema, schema.root(), "", &mut dropped);
     dropped
 }
 
-fn visit(value: &mut Value, schema: &Schema, node: &Node, path: &str, dropped: &mut Vec<String>) {
+fn visit(value: &mut Value, schema: &Schema, node: &SchemaNode, path: &str, dropped: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, member| {
@@ -25,13 +25,13 @@ fn visit(value: &mut Value, schema: &Schema, node: &Node, path: &str, dropped: &
                     return true;
                 }
                 match schema.member(node, name) {
-                    Member::Known(_) if member.is_null() => false,
-                    Member::Known(child) => {
+                    MemberSchema::Known(_) if member.is_null() => false,
+                    MemberSchema::Known(child) => {
                         visit(member, schema, child, &at, dropped);
                         true
                     }
-                    Member::Schemaless => true,
-                    Member::Unknown => {
+                    MemberSchema::Schemaless => true,
+                    MemberSchema::Unknown => {
                         dropped.push(format!("unknown field {}", go_text::quote(&at)));
                         false
                     }

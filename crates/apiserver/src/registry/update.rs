@@ -1,54 +1,74 @@
-//! Update and patch: read the newest version, change it, check it, and write it only if it is still the newest.
+//! Writes of existing objects: read the newest version, change it, validate it, and write it if it is still the newest.
+//!
+//! | function | does |
+//! |---|---|
+//! | `update`, `patch`, `edit` | the verbs; each builds an [`ObjectEdit`] |
+//! | `write_with_retry` | writes the edited object; delays an error until its cause is visible |
+//! | `retry_on_conflict` | creates a missing object if allowed, and repeats `write_once` after a conflict |
+//! | `write_once` | one attempt: edit, defaults, managed fields, admission, validation, store |
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Registry, Target, WriteContext, Written, strategy, validate};
-use crate::admission::Operation;
+use super::{ObjectRegistry, ObjectTarget, WriteContext, WriteResult, strategy, validate};
+use crate::admission::AdmissionOperation;
 use crate::error::ApiError;
-use crate::meta::{self, Object};
-use crate::store::{Expect, StoreError, Stored, Write};
+use crate::meta::{self, JsonObject};
+use crate::store::{Precondition, StoreError, StoreWrite, StoredObject};
 
-/// More collisions than this on one object means something writes it in a loop; the client may try again.
+/// The maximum number of conflicts. More means that the object is written in a loop; the client may retry.
 const ATTEMPTS: usize = 64;
 
 /// The outcome of an update or patch.
 #[derive(Debug)]
-pub struct Updated {
-    pub written: Written,
+pub struct UpdateResult {
+    pub written: WriteResult,
     pub created: bool,
 }
 
-/// What a change makes of the current object; `None` asks for what to create.
-pub(super) type Change<'a> = dyn Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync + 'a;
+/// Computes the new object from the current one; `None` means that the object does not exist.
+pub(super) type ObjectEdit<'a> =
+    dyn Fn(Option<&JsonObject>) -> Result<JsonObject, ApiError> + Send + Sync + 'a;
 
-impl Registry {
-    /// Replaces an object with the one given.
+/// What a write does if the object does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IfMissing {
+    Create,
+    NotFound,
+}
+
+impl ObjectRegistry {
+    /// Replaces an object, as a `PUT` does.
     pub async fn update(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        object: Object,
-    ) -> Result<Updated, ApiError> {
+        object: JsonObject,
+    ) -> Result<UpdateResult, ApiError> {
         let mut object = object;
         strategy::require_same_type(&target.definition, &mut object)?;
-        let given = meta::name(&object);
-        if given.is_empty() {
+        let name = meta::name(&object);
+        if name.is_empty() {
             return Err(ApiError::bad_request("name must be provided"));
         }
-        if given != target.name {
+        if name != target.name {
             return Err(ApiError::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({})",
+                "the name of the object ({name}) does not match the name on the URL ({})",
                 target.name
             )));
         }
         strategy::require_namespace(target, &mut object)?;
         let (object, warnings) = validate::normalise(target, context, object)?;
-        let create = target.subresource.is_empty() && strategy::allows_create_on_update(&target.definition);
+        let if_missing =
+            if target.subresource.is_empty() && strategy::allows_create_on_update(&target.definition) {
+                IfMissing::Create
+            } else {
+                IfMissing::NotFound
+            };
         if meta::resource_version(&object).is_empty()
             && !strategy::allows_unconditional_update(&target.definition)
-            && !(create && self.store.latest(&target.key()).is_none())
+            && !(if_missing == IfMissing::Create && self.store.latest(&target.key()).is_none())
         {
             let error = crate::field_error::FieldError {
                 reason: crate::field_error::FieldReason::Invalid,
@@ -56,8 +76,8 @@ impl Registry {
                 body: "Invalid value: 0: must be specified for an update".to_owned(),
             };
             let definition = &target.definition;
-            // Kubernetes names the resource in this refusal, not the kind.
-            // The existence of the object is checked first, as a missing one is the more helpful answer.
+            // Kubernetes names the resource in this error, not the kind. Existence is checked first, because that
+            // error is the more helpful one.
             if self.store.latest(&target.key()).is_none() {
                 return Err(ApiError::not_found(definition.subject(&target.name)));
             }
@@ -68,61 +88,67 @@ impl Registry {
                 &[error],
             ));
         }
-        let replace = |old: Option<&Object>| {
+        let replace = |old: Option<&JsonObject>| {
             if let Some(old) = old {
                 require_identity(target, old, &object)?;
             }
             Ok(object.clone())
         };
-        let mut updated = self.mutate(target, context, create, &replace).await?;
+        let mut updated = self
+            .write_with_retry(target, context, if_missing, &replace)
+            .await?;
         updated.written.warnings.splice(0..0, warnings);
         Ok(updated)
     }
 
-    /// Changes the newest version of an object by hand; for the server's own controllers.
+    /// Edits the newest version of an object; for the server's own controllers.
     pub async fn edit(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        change: &(dyn Fn(&mut Object) + Send + Sync),
-    ) -> Result<Written, ApiError> {
-        let edited = |old: Option<&Object>| {
+        change: &(dyn Fn(&mut JsonObject) + Send + Sync),
+    ) -> Result<WriteResult, ApiError> {
+        let edited = |old: Option<&JsonObject>| {
             let mut object = old.cloned().ok_or_else(|| target.not_found())?;
             change(&mut object);
             meta::metadata_mut(&mut object).remove("resourceVersion");
             Ok(object)
         };
-        Ok(self.mutate(target, context, false, &edited).await?.written)
+        Ok(self
+            .write_with_retry(target, context, IfMissing::NotFound, &edited)
+            .await?
+            .written)
     }
 
-    /// Applies a change to the newest version of an object, again if another writer was faster and the change does
-    /// not insist on the version it saw.
-    pub(super) async fn mutate(
+    /// Applies an edit to the newest version of an object. Retries on a conflict, unless the edit has a precondition on
+    /// the version.
+    pub(super) async fn write_with_retry(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        create: bool,
-        change: &Change<'_>,
-    ) -> Result<Updated, ApiError> {
-        let outcome = self.change_newest(target, context, create, change).await;
-        self.explained(outcome).await
+        if_missing: IfMissing,
+        change: &ObjectEdit<'_>,
+    ) -> Result<UpdateResult, ApiError> {
+        let outcome = self.retry_on_conflict(target, context, if_missing, change).await;
+        self.delay_until_cause_is_visible(outcome).await
     }
 
-    async fn change_newest(
+    /// Repeats the write until it does not conflict with another one.
+    async fn retry_on_conflict(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        create: bool,
-        change: &Change<'_>,
-    ) -> Result<Updated, ApiError> {
+        if_missing: IfMissing,
+        change: &ObjectEdit<'_>,
+    ) -> Result<UpdateResult, ApiError> {
         for _ in 0..ATTEMPTS {
             let Some(current) = self.store.latest(&target.key()) else {
-                if !create {
+                if if_missing == IfMissing::NotFound {
                     return Err(ApiError::not_found(target.definition.subject(&target.name)));
                 }
                 match self.create(target, context, change(None)?).await {
                     Ok(written) => {
-                        return Ok(Updated {
+                        return Ok(UpdateResult {
                             written,
                             created: true,
                         });
@@ -131,11 +157,11 @@ impl Registry {
                     Err(error) => return Err(error),
                 }
             };
-            match self.replace(target, context, &current, change).await {
-                Err(Collision::Retry) => {}
-                Err(Collision::Refused(error)) => return Err(error),
+            match self.write_once(target, context, &current, change).await {
+                Err(WriteFailure::Conflict) => {}
+                Err(WriteFailure::Rejected(error)) => return Err(error),
                 Ok(written) => {
-                    return Ok(Updated {
+                    return Ok(UpdateResult {
                         written,
                         created: false,
                     });
@@ -145,13 +171,14 @@ impl Registry {
         Err(ApiError::modified(target.definition.subject(&target.name)))
     }
 
-    async fn replace(
+    /// Makes one attempt to write the edited object over the version it is based on.
+    async fn write_once(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        current: &Arc<Stored>,
-        change: &Change<'_>,
-    ) -> Result<Written, Collision> {
+        current: &Arc<StoredObject>,
+        change: &ObjectEdit<'_>,
+    ) -> Result<WriteResult, WriteFailure> {
         let mut old = current.value().map_err(ApiError::from)?;
         let mut new = change(Some(&old))?;
         require_version(target, current, &new)?;
@@ -162,12 +189,12 @@ impl Registry {
         strategy::complete(target, Some(&old), &mut new);
         strategy::as_encoded(&target.definition, &mut new);
         let new = self
-            .admit(Operation::Update, target, context, Some(new), Some(&old))?
-            .ok_or_else(|| ApiError::internal("an admission hook lost the object"))?;
+            .admit(AdmissionOperation::Update, target, context, Some(new), Some(&old))?
+            .ok_or_else(|| ApiError::internal("an admission plugin dropped the object"))?;
         let mut new = new;
         meta::set_meta(&mut new, "resourceVersion", current.revision.to_string());
-        let validate::Changed { old, new, warnings } = validate::changed_object(target, old, new)?;
-        let written = |stored| Written { stored, warnings };
+        let validate::ValidChange { old, new, warnings } = validate::changed_object(target, old, new)?;
+        let written = |stored| WriteResult { stored, warnings };
         if removes_last_hold(target, &old, &new) {
             let shown = strategy::unstored(target.key(), current.revision, new)?;
             if !context.dry_run {
@@ -177,7 +204,7 @@ impl Registry {
             return Ok(written(shown));
         }
         if new == old || only_times_differ(&old, &new) {
-            // The version shown may still be on its way to disk; nobody may see it before it is safe.
+            // The version may not be durable yet, and must not be visible to clients before.
             self.store.reached(current.revision).await;
             return Ok(written(Arc::clone(current)));
         }
@@ -186,49 +213,57 @@ impl Registry {
         }
         let outcome = self
             .store
-            .write(target.key(), Expect::Revision(current.revision), Write::Put(new))
+            .write(
+                target.key(),
+                Precondition::Revision(current.revision),
+                StoreWrite::Put(new),
+            )
             .await;
         self.after_write(target);
         if outcome.is_ok() {
             self.establish(target).await?;
         }
-        outcome.map(written).map_err(Collision::from)
+        outcome.map(written).map_err(WriteFailure::from)
     }
 
-    async fn remove(&self, current: &Arc<Stored>) -> Result<(), Collision> {
-        let expect = Expect::Revision(current.revision);
-        match self.store.write(current.key.clone(), expect, Write::Remove).await {
+    async fn remove(&self, current: &Arc<StoredObject>) -> Result<(), WriteFailure> {
+        let expect = Precondition::Revision(current.revision);
+        match self
+            .store
+            .write(current.key.clone(), expect, StoreWrite::Remove)
+            .await
+        {
             Ok(_) | Err(StoreError::Missing) => Ok(()),
             Err(other) => Err(other.into()),
         }
     }
 }
 
-/// Why a replacement did not happen.
-enum Collision {
-    /// Another writer came first; the change can be tried on its result.
-    Retry,
-    Refused(ApiError),
+/// The reason why a write failed.
+enum WriteFailure {
+    /// Conflict with another writer; the edit can be retried on the newer version.
+    Conflict,
+    Rejected(ApiError),
 }
 
-impl From<ApiError> for Collision {
+impl From<ApiError> for WriteFailure {
     fn from(error: ApiError) -> Self {
-        Self::Refused(error)
+        Self::Rejected(error)
     }
 }
 
-impl From<StoreError> for Collision {
+impl From<StoreError> for WriteFailure {
     fn from(error: StoreError) -> Self {
         match error {
-            // A change that insists on a version finds out when it is tried again on the newer one.
-            StoreError::Changed | StoreError::Missing => Self::Retry,
-            other => Self::Refused(other.into()),
+            // An edit with a precondition on the version fails when it is retried on the newer one.
+            StoreError::Changed | StoreError::Missing => Self::Conflict,
+            other => Self::Rejected(other.into()),
         }
     }
 }
 
-/// A replacement that names a UID is meant for that object only; a patch that does tries to change it.
-fn require_identity(target: &Target, current: &Object, new: &Object) -> Result<(), ApiError> {
+/// Checks the UID of a replacement. For a patch, another UID is an attempt to change it.
+fn require_identity(target: &ObjectTarget, current: &JsonObject, new: &JsonObject) -> Result<(), ApiError> {
     let (uid, own) = (meta::uid(new), meta::uid(current));
     if uid.is_empty() || uid == own {
         return Ok(());
@@ -242,8 +277,8 @@ fn require_identity(target: &Target, current: &Object, new: &Object) -> Result<(
     ))
 }
 
-/// Checks the version that the client says it changed.
-fn require_version(target: &Target, current: &Stored, new: &Object) -> Result<(), ApiError> {
+/// Checks the precondition on `resourceVersion`.
+fn require_version(target: &ObjectTarget, current: &StoredObject, new: &JsonObject) -> Result<(), ApiError> {
     let subject = target.definition.subject(&target.name);
     let version = meta::resource_version(new);
     if version.is_empty() || version == "0" {
@@ -267,13 +302,13 @@ fn require_version(target: &Target, current: &Stored, new: &Object) -> Result<()
     Ok(())
 }
 
-/// An object that is being deleted goes as soon as nothing holds it any more.
-fn removes_last_hold(target: &Target, old: &Object, new: &Object) -> bool {
+/// Returns whether the change removes the last finalizer of an object that is being deleted.
+fn removes_last_hold(target: &ObjectTarget, old: &JsonObject, new: &JsonObject) -> bool {
     if !meta::is_deleting(new) || !meta::finalizers(new).is_empty() {
         return false;
     }
     if target.definition.is("", "namespaces") {
-        let held = |object: &Object| {
+        let held = |object: &JsonObject| {
             let finalizers = object.get("spec").and_then(|spec| spec.get("finalizers"));
             finalizers
                 .and_then(Value::as_array)
@@ -281,17 +316,17 @@ fn removes_last_hold(target: &Target, old: &Object, new: &Object) -> bool {
         };
         return !held(new);
     }
-    let grace = |object: &Object| {
+    let grace = |object: &JsonObject| {
         let seconds = meta::metadata(object).and_then(|metadata| metadata.get("deletionGracePeriodSeconds"));
         seconds.and_then(Value::as_i64).unwrap_or(0)
     };
     grace(old) == 0
 }
 
-/// Whether the only news is the time stamps of managers: such a write changes nothing and is not made.
-fn only_times_differ(old: &Object, new: &Object) -> bool {
+/// Returns whether only the times of managers differ: such a write changes nothing and is skipped.
+fn only_times_differ(old: &JsonObject, new: &JsonObject) -> bool {
     fn but_for<'a>(
-        object: &'a Object,
+        object: &'a JsonObject,
         skipped: &'static str,
     ) -> impl Iterator<Item = (&'a String, &'a Value)> {
         object.iter().filter(move |(field, _)| *field != skipped)

@@ -1,76 +1,79 @@
-//! The checks every object passes before it is stored.
+//! Validation of every object before it is stored.
 
 use serde_json::Value;
 
-use super::{Target, WriteContext, typed};
-use crate::catalog::{Definition, Source};
+use super::{ObjectTarget, WriteContext, typed};
+use crate::catalog::{DefinitionSource, ResourceDefinition};
 
 use crate::decode::{self, FieldValidation};
 use crate::error::ApiError;
 use crate::field_error::FieldError;
-use crate::kinds::{Scope, Storage};
-use crate::meta::Object;
+use crate::kinds::{KindScope, KindStorage};
+use crate::meta::JsonObject;
 use crate::object_meta::{self, NameRule};
 use crate::rules;
 use crate::schema::validate_definition;
 
-/// Brings an object as a client sent it into the form of its type: fields without a place are dropped and, as the
-/// client asked, refused, reported or ignored; a custom resource also gets its defaults.
+/// Converts an object from a client into the form of its type. Unknown fields are dropped and, by field validation,
+/// rejected, reported or ignored. A custom resource also gets its defaults.
 pub(super) fn normalise(
-    target: &Target,
+    target: &ObjectTarget,
     context: &WriteContext,
-    object: Object,
-) -> Result<(Object, Vec<String>), ApiError> {
+    object: JsonObject,
+) -> Result<(JsonObject, Vec<String>), ApiError> {
     let definition = &target.definition;
     let mut value = Value::Object(object);
-    let objections = match &definition.source {
-        // The body's own unknown fields were reported when it was read; what is left comes from elsewhere.
-        Source::BuiltIn(_) => {
+    let strict_errors = match &definition.source {
+        // Unknown fields of the body were reported when it was decoded; what is left comes from elsewhere.
+        DefinitionSource::BuiltIn(_) => {
             if let Some(schema) = definition.storage_schema() {
                 typed::conform(&mut value, &schema);
             }
             Vec::new()
         }
-        Source::Custom(version) => version
+        DefinitionSource::Custom(version) => version
             .schema
             .normalise(&mut value)
             .map_err(ApiError::bad_request)?,
     };
-    let objections = judge(definition, context, objections)?;
-    into_object(value).map(|object| (object, objections))
+    let strict_errors = accept(definition, context, strict_errors)?;
+    into_object(value).map(|object| (object, strict_errors))
 }
 
-/// Refuses, passes on or swallows objections, as the client asked.
-pub(super) fn judge(
-    definition: &Definition,
+/// Rejects, returns as warnings or ignores strict decoding errors, by field validation.
+pub(super) fn accept(
+    definition: &ResourceDefinition,
     context: &WriteContext,
-    objections: Vec<String>,
+    strict_errors: Vec<String>,
 ) -> Result<Vec<String>, ApiError> {
     match context.field_validation {
-        FieldValidation::Strict if !objections.is_empty() => Err(ApiError::bad_request(format!(
+        FieldValidation::Strict if !strict_errors.is_empty() => Err(ApiError::bad_request(format!(
             "{} in version {:?} cannot be handled as a {}: {}",
             definition.kind,
             definition.version,
             definition.kind,
-            decode::strict_message(&objections)
+            decode::strict_message(&strict_errors)
         ))),
         FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Strict | FieldValidation::Warn => Ok(objections),
+        FieldValidation::Strict | FieldValidation::Warn => Ok(strict_errors),
     }
 }
 
-/// Checks an object that is about to be created; what comes back besides are warnings.
-pub(super) fn new_object(target: &Target, object: Object) -> Result<(Object, Vec<String>), ApiError> {
+/// Validates an object to create and returns warnings.
+pub(super) fn new_object(
+    target: &ObjectTarget,
+    object: JsonObject,
+) -> Result<(JsonObject, Vec<String>), ApiError> {
     let definition = &target.definition;
     let value = Value::Object(object);
     let scope = if definition.namespaced {
-        Scope::Namespaced
+        KindScope::Namespaced
     } else {
-        Scope::Cluster
+        KindScope::Cluster
     };
     let mut errors = object_meta::validate_create(&value, scope, name_rule(definition));
     errors.extend(kind_errors(definition, &value, None));
-    if let Source::Custom(version) = &definition.source {
+    if let DefinitionSource::Custom(version) = &definition.source {
         errors.extend(version.schema.validate(&value, None));
     }
     refuse(target, &errors)?;
@@ -78,21 +81,25 @@ pub(super) fn new_object(target: &Target, object: Object) -> Result<(Object, Vec
     into_object(value).map(|object| (object, warnings))
 }
 
-/// An object before and after a change that was found good. Both are handed through, because copying them is most of
-/// what a small change costs.
-pub(super) struct Changed {
-    pub old: Object,
-    pub new: Object,
+/// A valid object before and after a change. Both are passed through, because copying them is most of the cost of a
+/// small change.
+pub(super) struct ValidChange {
+    pub old: JsonObject,
+    pub new: JsonObject,
     pub warnings: Vec<String>,
 }
 
-/// Checks an object that is about to replace another.
-pub(super) fn changed_object(target: &Target, old: Object, new: Object) -> Result<Changed, ApiError> {
+/// Validates an object that replaces another.
+pub(super) fn changed_object(
+    target: &ObjectTarget,
+    old: JsonObject,
+    new: JsonObject,
+) -> Result<ValidChange, ApiError> {
     let definition = &target.definition;
     let (old, value) = (Value::Object(old), Value::Object(new));
     let mut errors = object_meta::validate_update(&value, &old);
     errors.extend(kind_errors(definition, &value, Some(&old)));
-    if let Source::Custom(version) = &definition.source {
+    if let DefinitionSource::Custom(version) = &definition.source {
         errors.extend(match target.subresource.as_str() {
             "status" => version.schema.validate_status(&value, &old),
             _ => version.schema.validate(&value, Some(&old)),
@@ -100,14 +107,14 @@ pub(super) fn changed_object(target: &Target, old: Object, new: Object) -> Resul
     }
     refuse(target, &errors)?;
     let warnings = warnings(definition, &value);
-    Ok(Changed {
+    Ok(ValidChange {
         old: into_object(old)?,
         new: into_object(value)?,
         warnings,
     })
 }
 
-fn into_object(value: Value) -> Result<Object, ApiError> {
+fn into_object(value: Value) -> Result<JsonObject, ApiError> {
     match value {
         Value::Object(object) => Ok(object),
         _ => Err(ApiError::internal("an object is no longer one")),
@@ -115,8 +122,8 @@ fn into_object(value: Value) -> Result<Object, ApiError> {
 }
 
 /// Rules of single kinds; those of custom resources are in their schemas.
-fn kind_errors(definition: &Definition, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let Source::BuiltIn(kind) = definition.source else {
+fn kind_errors(definition: &ResourceDefinition, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let DefinitionSource::BuiltIn(kind) = definition.source else {
         return Vec::new();
     };
     let mut errors = Vec::new();
@@ -130,7 +137,7 @@ fn kind_errors(definition: &Definition, new: &Value, old: Option<&Value>) -> Vec
     errors
 }
 
-fn warnings(definition: &Definition, value: &Value) -> Vec<String> {
+fn warnings(definition: &ResourceDefinition, value: &Value) -> Vec<String> {
     if definition.is_custom() {
         object_meta::finalizer_warnings(value)
     } else {
@@ -138,23 +145,23 @@ fn warnings(definition: &Definition, value: &Value) -> Vec<String> {
     }
 }
 
-fn refuse(target: &Target, errors: &[FieldError]) -> Result<(), ApiError> {
+fn refuse(target: &ObjectTarget, errors: &[FieldError]) -> Result<(), ApiError> {
     if errors.is_empty() {
         return Ok(());
     }
     let definition = &target.definition;
-    // What is stored as another group's kind is that kind to whoever refuses it.
+    // An object that is stored as another group's kind is reported as that kind.
     let group = match &definition.source {
-        Source::BuiltIn(kind) => match kind.storage {
-            Storage::SharedWith { group, .. } => group,
-            Storage::Own | Storage::Virtual => kind.group,
+        DefinitionSource::BuiltIn(kind) => match kind.storage {
+            KindStorage::SharedWith { group, .. } => group,
+            KindStorage::Own | KindStorage::Virtual => kind.group,
         },
-        Source::Custom(_) => &definition.group,
+        DefinitionSource::Custom(_) => &definition.group,
     };
     Err(ApiError::invalid(group, &definition.kind, &target.name, errors))
 }
 
-fn name_rule(definition: &Definition) -> NameRule {
+fn name_rule(definition: &ResourceDefinition) -> NameRule {
     match (definition.group.as_str(), definition.kind.as_str()) {
         _ if definition.is_custom() => NameRule::Subdomain,
         ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,

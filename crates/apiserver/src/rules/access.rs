@@ -34,7 +34,7 @@ pub(super) fn binding(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         return Vec::new();
     }
     let mut error = FieldError::invalid("roleRef", &Value::Null, "cannot change roleRef");
-    // The message shows the fields under their names in Go.
+    // The message contains the fields under their names in Go.
     let shown = format!(
         "{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}",
         role["apiGroup"], role["kind"], role["name"]

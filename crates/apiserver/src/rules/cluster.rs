@@ -11,7 +11,7 @@ pub(super) fn node(new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (index, taint) in items(new, "/spec/taints") {
         let effect = taint["effect"].as_str().unwrap_or_default();
-        // Kubernetes says `metadata` here, though taints are in the specification.
+        // Kubernetes reports `metadata` here, though taints are in the spec.
         let field = format!("metadata.taints[{index}].effect");
         if effect.is_empty() {
             errors.push(FieldError::required(field, ""));

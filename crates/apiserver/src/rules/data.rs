@@ -1,4 +1,4 @@
-//! Config maps and secrets: keys, sizes, known types, and data that may not change any more.
+//! Config maps and secrets: keys, sizes, types, and immutable data.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ pub(super) fn secret(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-/// The keys that a secret of a known type is useless without.
+/// Returns the keys that a secret of a well-known type requires.
 fn required_keys(kind: &str, data: &Map<String, Value>) -> Vec<FieldError> {
     let missing = |key: &str| {
         let field = format!("data[{key}]");
@@ -94,7 +94,7 @@ fn docker_config(data: &Map<String, Value>, key: &str) -> Vec<FieldError> {
     }
 }
 
-/// Once immutable, an object stays so and keeps its data.
+/// An immutable object stays so and keeps its data.
 fn frozen(new: &Value, old: Option<&Value>, fields: &[&str]) -> Vec<FieldError> {
     let Some(old) = old.filter(|old| old["immutable"] == true) else {
         return Vec::new();

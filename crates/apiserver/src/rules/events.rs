@@ -1,4 +1,4 @@
-//! Events, in the core form in which they are stored. Which group a client writes through decides how strict the rules are.
+//! Events, in the core form in which they are stored. The group that a client writes through determines the rules.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::names;
 
 const TYPES: [&str; 2] = ["Normal", "Warning"];
 
-/// The fields an event keeps once it was reported through `events.k8s.io/v1`.
+/// The fields that are immutable once an event was reported through `events.k8s.io/v1`.
 const IMMUTABLE: [&str; 13] = [
     "involvedObject",
     "reason",
@@ -55,7 +55,7 @@ pub(super) fn modern(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-/// What both groups demand; only events with an `eventTime` have to say who reports what.
+/// The rules of both groups. Only events with an `eventTime` must have a reporter and an action.
 fn common(event: &Value, reporter: &str) -> Vec<FieldError> {
     let own = text(&event["metadata"]["namespace"]);
     let about = text(&event["involvedObject"]["namespace"]);

@@ -1,7 +1,7 @@
-//! What the built-in kinds demand of their objects beyond types and metadata, in Kubernetes' words.
+//! Validation of built-in kinds beyond types and metadata, with the messages of Kubernetes.
 //!
-//! These are the rules that clients of this server run into; an object that a real server would refuse for a rarer
-//! reason is stored here.
+//! These are the rules that clients of this server meet. Objects that violate rarer rules of Kubernetes are stored
+//! here.
 
 mod access;
 mod cluster;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::field_error::FieldError;
 
-/// The broken rules of an object of a built-in kind; `old` is what it replaces.
+/// Returns the errors of an object of a built-in kind; `old` is the object that it replaces.
 pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     match (group, kind) {
         ("", "ConfigMap") => data::config_map(new, old),
@@ -32,7 +32,7 @@ pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -
     }
 }
 
-/// The entries of a list that exists.
+/// Returns the entries of a list that exists.
 fn items<'v>(object: &'v Value, pointer: &str) -> impl Iterator<Item = (usize, &'v Value)> {
     let list = object.pointer(pointer).and_then(Value::as_array);
     list.into_iter().flatten().enumerate()

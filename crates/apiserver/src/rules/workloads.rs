@@ -1,4 +1,4 @@
-//! Pods and what makes or guards them.
+//! Pods, workloads and disruption budgets.
 
 use serde_json::{Map, Value, json};
 
@@ -21,7 +21,7 @@ pub(super) fn pod(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-/// A pod's specification without what may change while it runs.
+/// Returns a pod's spec without its mutable fields.
 fn fixed_part(pod: &Value) -> Value {
     let mut spec = pod["spec"].clone();
     for containers in ["containers", "initContainers"] {
@@ -31,7 +31,7 @@ fn fixed_part(pod: &Value) -> Value {
         }
     }
     if let Some(spec) = spec.as_object_mut() {
-        // Binding sets the node, which the binding itself guards.
+        // Binding sets the node, and checks it itself.
         for movable in [
             "activeDeadlineSeconds",
             "tolerations",
@@ -125,7 +125,7 @@ pub(super) fn budget(new: &Value) -> Vec<FieldError> {
     if spec["minAvailable"].is_null() || spec["maxUnavailable"].is_null() {
         return Vec::new();
     }
-    // The message shows the fields under their names in Go, in the order in which Go has them.
+    // The message contains the fields under their names in Go, in Go's order.
     let mut shown = Map::new();
     for (name, field) in [
         ("MinAvailable", "minAvailable"),

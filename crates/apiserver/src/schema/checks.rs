@@ -1,20 +1,20 @@
-//! What a value must satisfy beyond its type, in compiled form.
+//! Value validations of a schema, compiled.
 
 use super::model::NodeId;
-use super::pattern::Pattern;
+use super::pattern::GoPattern;
 use serde_json::Value;
 
 /// The value validations of one node.
 #[derive(Clone, Debug, Default)]
-pub struct Checks {
+pub struct ValueChecks {
     pub required: Vec<Box<str>>,
     pub format: Option<Box<str>>,
-    pub maximum: Option<Bound>,
-    pub minimum: Option<Bound>,
+    pub maximum: Option<NumericBound>,
+    pub minimum: Option<NumericBound>,
     pub multiple_of: Option<f64>,
     pub max_length: Option<usize>,
     pub min_length: Option<usize>,
-    pub pattern: Option<Pattern>,
+    pub pattern: Option<GoPattern>,
     pub max_items: Option<usize>,
     pub min_items: Option<usize>,
     pub max_properties: Option<usize>,
@@ -28,13 +28,13 @@ pub struct Checks {
 
 /// One end of a numeric range.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bound {
+pub struct NumericBound {
     pub value: f64,
     pub exclusive: bool,
 }
 
-impl Checks {
-    /// Whether there is nothing to check.
+impl ValueChecks {
+    /// Returns whether there is nothing to check.
     pub fn is_empty(&self) -> bool {
         self.required.is_empty()
             && self.format.is_none()

@@ -1,14 +1,14 @@
-//! From the `openAPIV3Schema` of a CRD to a compiled schema.
+//! Compiler from the `openAPIV3Schema` of a CRD to a schema.
 //!
-//! Compiling is lenient: it ignores what it does not know. Whether a schema is acceptable at all is decided when
-//! its CRD is written, by [`super::structural`].
+//! It is lenient and ignores unknown keywords. [`super::structural`] validates a schema when its CRD is written.
 
-use super::checks::{Bound, Checks};
+use super::checks::{NumericBound, ValueChecks};
 use super::model::{
-    Additional, JsonType, ListType, MapType, Node, NodeId, NodeTable, PatchRule, Property, Schema,
+    AdditionalMembers, JsonType, ListType, MapType, NodeId, NodeTable, PatchRule, Schema, SchemaNode,
+    SchemaProperty,
 };
-use super::pattern::Pattern;
-use super::rules::Rules;
+use super::pattern::GoPattern;
+use super::rules::CelRules;
 use serde_json::Value;
 
 /// Compiles a structural schema.
@@ -19,7 +19,7 @@ pub fn compile(schema: &Value) -> Schema {
 }
 
 fn add(table: &mut NodeTable, schema: &Value) -> NodeId {
-    let mut node = Node {
+    let mut node = SchemaNode {
         json_type: json_type(schema),
         nullable: flag(schema, "nullable"),
         list_type: list_type(schema),
@@ -31,13 +31,13 @@ fn add(table: &mut NodeTable, schema: &Value) -> NodeId {
             .get("items")
             .filter(|items| items.is_object())
             .map(|items| add(table, items)),
-        rules: Rules::compile(schema).map(Box::new),
-        ..Node::default()
+        rules: CelRules::compile(schema).map(Box::new),
+        ..SchemaNode::default()
     };
     node.additional = match schema.get("additionalProperties") {
-        Some(values @ Value::Object(_)) => Additional::Schema(add(table, values)),
-        Some(Value::Bool(true)) => Additional::Schemaless,
-        _ => Additional::Unknown,
+        Some(values @ Value::Object(_)) => AdditionalMembers::Schema(add(table, values)),
+        Some(Value::Bool(true)) => AdditionalMembers::Schemaless,
+        _ => AdditionalMembers::Unknown,
     };
     let members = schema
         .get("properties")
@@ -45,7 +45,7 @@ fn add(table: &mut NodeTable, schema: &Value) -> NodeId {
         .into_iter()
         .flatten();
     let properties = members
-        .map(|(name, member)| Property {
+        .map(|(name, member)| SchemaProperty {
             name: name.as_str().into(),
             node: add(table, member),
             patch: PatchRule::default(),
@@ -87,7 +87,7 @@ fn map_type(schema: &Value) -> MapType {
     }
 }
 
-fn checks(table: &mut NodeTable, schema: &Value) -> Checks {
+fn checks(table: &mut NodeTable, schema: &Value) -> ValueChecks {
     let mut nested = |name: &str| -> Vec<NodeId> {
         let alternatives = schema.get(name).and_then(Value::as_array).into_iter().flatten();
         alternatives.map(|alternative| add(table, alternative)).collect()
@@ -95,7 +95,7 @@ fn checks(table: &mut NodeTable, schema: &Value) -> Checks {
     let all_of = nested("allOf");
     let any_of = nested("anyOf");
     let one_of = nested("oneOf");
-    Checks {
+    ValueChecks {
         required: texts(schema, "required"),
         format: schema.get("format").and_then(Value::as_str).map(Into::into),
         maximum: bound(schema, "maximum", "exclusiveMaximum"),
@@ -106,7 +106,7 @@ fn checks(table: &mut NodeTable, schema: &Value) -> Checks {
         pattern: schema
             .get("pattern")
             .and_then(Value::as_str)
-            .and_then(|text| Pattern::compile(text).ok()),
+            .and_then(|text| GoPattern::compile(text).ok()),
         max_items: count(schema, "maxItems"),
         min_items: count(schema, "minItems"),
         max_properties: count(schema, "maxProperties"),
@@ -137,9 +137,9 @@ fn count(schema: &Value, name: &str) -> Option<usize> {
         .and_then(|count| usize::try_from(count).ok())
 }
 
-fn bound(schema: &Value, name: &str, exclusive: &str) -> Option<Bound> {
+fn bound(schema: &Value, name: &str, exclusive: &str) -> Option<NumericBound> {
     let value = schema.get(name).and_then(Value::as_f64)?;
-    Some(Bound {
+    Some(NumericBound {
         value,
         exclusive: flag(schema, exclusive),
     })

@@ -1,18 +1,18 @@
-//! Finding what a value was before an update.
+//! Correlation of values with their old values in an update.
 //!
-//! Members of objects are compared by name, items of a keyed list by their key. Items of other lists have no
-//! identity, so nothing can be said about what they were.
+//! Members of objects are correlated by name, items of a keyed list by their key. Items of other lists have no
+//! identity.
 
-use super::model::{ListType, Node};
+use super::model::{ListType, SchemaNode};
 use serde_json::{Map, Value};
 
-/// The earlier value of a member.
+/// Returns the old value of a member.
 pub fn old_member<'o>(old: Option<&'o Value>, name: &str) -> Option<&'o Value> {
     old?.as_object()?.get(name)
 }
 
-/// The earlier value of a list item.
-pub fn old_item<'o>(old: Option<&'o Value>, list: &Node, item: &Value) -> Option<&'o Value> {
+/// Returns the old value of a list item.
+pub fn old_item<'o>(old: Option<&'o Value>, list: &SchemaNode, item: &Value) -> Option<&'o Value> {
     let ListType::Map(keys) = &list.list_type else {
         return None;
     };
@@ -24,7 +24,7 @@ pub fn old_item<'o>(old: Option<&'o Value>, list: &Node, item: &Value) -> Option
     matches.next()
 }
 
-/// The values by which an item of a keyed list is known.
+/// Returns the key of an item of a keyed list.
 pub fn key_of<'v>(item: &'v Map<String, Value>, keys: &[Box<str>]) -> Vec<Option<&'v Value>> {
     keys.iter().map(|key| item.get(key.as_ref())).collect()
 }

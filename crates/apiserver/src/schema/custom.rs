@@ -1,4 +1,4 @@
-//! The schema of one version of a CRD, in the form requests need it.
+//! The schema of one version of a CRD, as requests use it.
 
 use super::compile::compile;
 use super::default::apply_defaults;
@@ -12,7 +12,7 @@ use crate::field_error::{FieldError, FieldReason};
 use crate::go_text;
 use serde_json::Value;
 
-/// A compiled schema with the steps a custom resource goes through on its way into the store.
+/// A compiled schema with the steps between a custom resource and the store.
 #[derive(Clone, Debug)]
 pub struct CustomSchema {
     schema: Schema,
@@ -31,20 +31,19 @@ impl CustomSchema {
         }
     }
 
-    /// Whether fields without a schema stay.
+    /// Returns whether fields without a schema are kept.
     pub fn preserves_unknown(&self) -> bool {
         self.preserves_unknown
     }
 
-    /// The shape of the resource, for patches and apply.
+    /// Returns the compiled schema, for patches and apply.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// Brings a decoded object into the form that is checked and stored: unknown fields dropped, nulls resolved,
-    /// defaults filled in.
+    /// Prepares a decoded object for validation: drops unknown fields, resolves nulls and sets defaults.
     ///
-    /// Returns what a strict reader objects to, or the reason why the object cannot be decoded at all (400).
+    /// Returns the strict decoding errors, or the reason why the object cannot be decoded (400).
     pub fn normalise(&self, object: &mut Value) -> Result<Vec<String>, String> {
         let mut unknown = coerce_metadata(&self.schema, object)?;
         if !self.preserves_unknown {
@@ -63,7 +62,7 @@ impl CustomSchema {
         apply_defaults(object, &self.schema);
     }
 
-    /// Checks an object, or on update the change from `old` to it; metadata is checked elsewhere.
+    /// Validates an object, or on update the change from `old` to it. Metadata is validated elsewhere.
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = validate(&self.schema, object, old, "");
         errors.extend(validate_embedded(&self.schema, object));
@@ -75,7 +74,7 @@ impl CustomSchema {
         errors
     }
 
-    /// Checks a write through the status subresource, which is only about the status.
+    /// Validates a write through the status subresource, which covers only the status.
     pub fn validate_status(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         if let (Some(status), Some(property)) = (object.get("status"), self.schema.root().property("status"))
@@ -90,7 +89,7 @@ impl CustomSchema {
         errors
     }
 
-    /// Rules are evaluated only on objects whose types they can rely on.
+    /// Rules are evaluated only on objects with valid types.
     fn add_rule_errors(&self, errors: &mut Vec<FieldError>, object: &Value, old: Option<&Value>) {
         if !self.has_rules {
             return;

@@ -1,16 +1,16 @@
-//! Filling in the defaults of a schema.
+//! Defaults of a schema.
 
-use super::model::{Additional, Node, Schema};
+use super::model::{AdditionalMembers, Schema, SchemaNode};
 use serde_json::Value;
 
-/// Adds every default whose place exists in the object, from the outside in, so that a default may bring more.
+/// Sets every default whose parent exists, from the outside in, so that a default may contain more defaults.
 ///
 /// Nulls that are not allowed count as absent; run [`super::prune_nulls`] first for those without a default.
 pub fn apply_defaults(object: &mut Value, schema: &Schema) {
     apply(object, schema.root(), schema);
 }
 
-fn apply(value: &mut Value, node: &Node, schema: &Schema) {
+fn apply(value: &mut Value, node: &SchemaNode, schema: &Schema) {
     match value {
         Value::Object(fields) => {
             for property in &node.properties {
@@ -26,7 +26,7 @@ fn apply(value: &mut Value, node: &Node, schema: &Schema) {
             for (name, member) in fields {
                 let child = match (node.property(name), node.additional) {
                     (Some(property), _) => schema.node(property.node),
-                    (None, Additional::Schema(id)) => {
+                    (None, AdditionalMembers::Schema(id)) => {
                         let child = schema.node(id);
                         replace_null(member, child);
                         child
@@ -48,7 +48,7 @@ fn apply(value: &mut Value, node: &Node, schema: &Schema) {
     }
 }
 
-fn replace_null(value: &mut Value, node: &Node) {
+fn replace_null(value: &mut Value, node: &SchemaNode) {
     if let (true, false, Some(default)) = (value.is_null(), node.nullable, &node.default) {
         value.clone_from(default);
     }

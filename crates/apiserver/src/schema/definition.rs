@@ -1,4 +1,4 @@
-//! Whether a CustomResourceDefinition is one that Kubernetes accepts.
+//! Validation of CustomResourceDefinitions.
 
 use super::go_struct;
 use super::structural::validate_schema;
@@ -19,7 +19,7 @@ const COLUMN_FORMATS: [&str; 8] = [
     "password",
 ];
 
-/// Reports what is wrong with a CRD, or with the change from `old` to it. Metadata in general is checked elsewhere.
+/// Returns the errors of a CRD, or of the change from `old` to it. General metadata is validated elsewhere.
 pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let wanted = format!("{}.{}", text(crd, "/spec/names/plural"), text(crd, "/spec/group"));
@@ -28,7 +28,7 @@ pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Vec<FieldError> 
         let detail = "must be spec.names.plural+\".\"+spec.group";
         errors.push(FieldError::invalid("metadata.name", &value, detail));
     }
-    // A change of the status must not fail, or take long, because of a specification that was accepted before.
+    // A change of the status must not fail, or take long, because of a spec that was accepted before.
     if old.is_none_or(|old| old.get("spec") != crd.get("spec")) {
         errors.extend(group_and_scope(crd));
         errors.extend(version_errors(crd));
@@ -142,7 +142,7 @@ fn name_errors(crd: &Value) -> Vec<FieldError> {
     let names = crd.pointer("/spec/names").cloned().unwrap_or_default();
     let versions = items(crd, "/spec/versions");
     let mut errors = Vec::new();
-    // The older form of a CRD names its first version once more.
+    // The older form of a CRD repeats its first version.
     if let Some(first) = versions.first() {
         let problems = names::dns1035_label(text(first, "/name"));
         if !problems.is_empty() {
@@ -201,7 +201,7 @@ fn name_errors(crd: &Value) -> Vec<FieldError> {
             detail,
         ));
     }
-    // What all versions share is checked once, where the older form of a CRD kept it.
+    // Values that all versions share are reported once, where the older form of a CRD has them.
     if let Some(first) = versions.first() {
         if is_shared(versions, "schema") {
             errors.extend(schema_errors(first, "spec.validation.openAPIV3Schema"));
@@ -345,7 +345,7 @@ fn stored_version_errors(crd: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Once objects exist, what locates them may not change.
+/// Fields that are immutable once objects may exist.
 fn immutable_errors(crd: &Value, old: &Value) -> Vec<FieldError> {
     let established = items(old, "/status/conditions")
         .iter()
@@ -370,7 +370,7 @@ fn immutable_errors(crd: &Value, old: &Value) -> Vec<FieldError> {
         .collect()
 }
 
-/// Versions as messages show them: what all of them share is kept elsewhere.
+/// Returns versions as messages show them, without the values that all of them share.
 fn shown_versions(versions: &[Value]) -> String {
     let shared = is_shared(versions, "schema");
     let shown: Vec<String> = versions
@@ -394,7 +394,7 @@ fn shown_versions(versions: &[Value]) -> String {
     format!("[{}]", shown.join(","))
 }
 
-/// Whether every version says the same about something.
+/// Returns whether every version has the same value.
 fn is_shared(versions: &[Value], field: &str) -> bool {
     versions
         .windows(2)

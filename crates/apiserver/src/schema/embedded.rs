@@ -1,6 +1,6 @@
-//! Resources inside resources: their type and metadata follow the rules of every resource.
+//! Embedded resources: their type and metadata follow the rules of every resource.
 
-use super::model::{Additional, Node, Schema};
+use super::model::{AdditionalMembers, Schema, SchemaNode};
 use crate::decode;
 use crate::field_error::FieldError;
 use crate::kinds;
@@ -8,10 +8,10 @@ use crate::names;
 use crate::object_meta;
 use serde_json::{Map, Value};
 
-/// The definition that all metadata follows.
+/// The definition of ObjectMeta.
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// Checks the type and metadata of every embedded resource.
+/// Validates the type and metadata of every embedded resource.
 pub fn validate_embedded(schema: &Schema, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     visit(schema, schema.root(), object, "", &mut |fields, path| {
@@ -20,7 +20,7 @@ pub fn validate_embedded(schema: &Schema, object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What cannot be decoded in the metadata of an object and of the resources inside it: a malformed request.
+/// Returns the metadata of an object and of its embedded resources that cannot be decoded: a malformed request.
 ///
 /// Also drops fields that metadata does not have, and returns their paths.
 pub fn coerce_metadata(schema: &Schema, object: &mut Value) -> Result<Vec<String>, String> {
@@ -110,7 +110,7 @@ fn type_name_error(name: &str, text: &str, field: String) -> Option<FieldError> 
 
 fn visit(
     schema: &Schema,
-    node: &Node,
+    node: &SchemaNode,
     value: &Value,
     path: &str,
     found: &mut impl FnMut(&Map<String, Value>, &str),
@@ -128,7 +128,7 @@ fn visit(
                         format!("{path}.{name}")
                     };
                     visit(schema, schema.node(property.node), member, &path, found);
-                } else if let Additional::Schema(id) = node.additional {
+                } else if let AdditionalMembers::Schema(id) = node.additional {
                     visit(schema, schema.node(id), member, &format!("{path}[{name}]"), found);
                 }
             }

@@ -1,14 +1,14 @@
-//! Whether the extensions of a CRD's schema make sense together: list and map types, and rules.
+//! Validation of the extensions of a CRD's schema: list and map types, and rules.
 
-use super::cel::{Place, Program, undefined_reference};
+use super::cel::{CelPosition, CelProgram, undefined_reference};
 use super::compile::compile;
 use super::go_struct;
-use super::model::{Additional, Node, Schema};
+use super::model::{AdditionalMembers, Schema, SchemaNode};
 use super::raw::{flag, items, members, text};
 use crate::field_error::FieldError;
 use serde_json::Value;
 
-/// The reasons a rule may give its errors.
+/// The reasons that a rule may set for its errors.
 const REASONS: [&str; 4] = [
     "FieldValueDuplicate",
     "FieldValueForbidden",
@@ -16,7 +16,7 @@ const REASONS: [&str; 4] = [
     "FieldValueRequired",
 ];
 
-/// Reports what is wrong with the extensions of a schema; rules are compiled only if asked for.
+/// Returns the errors of the extensions of a schema. Rules are compiled only on request.
 pub(super) fn extension_errors(schema: &Value, path: &str, compile_rules: bool) -> Vec<FieldError> {
     let compiled = compile(schema);
     let mut walk = Extensions {
@@ -33,13 +33,13 @@ pub(super) fn extension_errors(schema: &Value, path: &str, compile_rules: bool) 
     walk.errors
 }
 
-/// Where a node stands, as far as its rules and defaults depend on it.
+/// The context of a node that its rules and defaults depend on.
 #[derive(Clone)]
 struct Around {
     is_root: bool,
-    /// The innermost list or map whose parts have no identity over time.
+    /// The innermost list or map whose items cannot be correlated in an update.
     uncorrelatable: Option<String>,
-    /// The member of the root this node is below, if it is one whose defaults the server owns.
+    /// The member of the root above this node, if it is one whose defaults the server owns.
     top: Option<&'static str>,
 }
 
@@ -50,7 +50,7 @@ struct Extensions<'s> {
 }
 
 impl<'s> Extensions<'s> {
-    fn visit(&mut self, schema: &Value, node: Option<&'s Node>, path: &str, around: &Around) {
+    fn visit(&mut self, schema: &Value, node: Option<&'s SchemaNode>, path: &str, around: &Around) {
         if flag(schema, "uniqueItems") {
             let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
             self.errors
@@ -72,7 +72,7 @@ impl<'s> Extensions<'s> {
         }
         if let Some(values) = additional.filter(|values| values.is_object()) {
             let child = node.and_then(|node| match node.additional {
-                Additional::Schema(id) => Some(self.schema.node(id)),
+                AdditionalMembers::Schema(id) => Some(self.schema.node(id)),
                 _ => None,
             });
             let inside = Around {
@@ -259,7 +259,7 @@ impl<'s> Extensions<'s> {
         }
     }
 
-    fn rules(&mut self, schema: &Value, node: Option<&'s Node>, path: &str, around: &Around) {
+    fn rules(&mut self, schema: &Value, node: Option<&'s SchemaNode>, path: &str, around: &Around) {
         let schema_is_fine = self.errors.is_empty();
         for (index, rule) in items(schema, "x-kubernetes-validations").iter().enumerate() {
             let path = format!("{path}.x-kubernetes-validations[{index}]");
@@ -315,16 +315,16 @@ impl<'s> Extensions<'s> {
         &mut self,
         rule: &Value,
         source: &str,
-        node: Option<&'s Node>,
+        node: Option<&'s SchemaNode>,
         path: &str,
         around: &Around,
     ) {
         let shown = go_struct::rule(rule);
-        let place = Place {
+        let place = CelPosition {
             schema: self.schema,
             node,
         };
-        let compiled = Program::compile(source);
+        let compiled = CelProgram::compile(source);
         let problem = match &compiled {
             Err(error) => Some(error.clone()),
             Ok(program) => undefined_reference(program.expression(), place, around.is_root)
@@ -340,7 +340,7 @@ impl<'s> Extensions<'s> {
         }
         let message = text(rule, "messageExpression").trim();
         if !message.is_empty()
-            && let Err(error) = Program::compile(message)
+            && let Err(error) = CelProgram::compile(message)
         {
             let detail = format!("messageExpression compilation failed: {error}");
             self.errors.push(FieldError::with_shown_value(
@@ -349,7 +349,7 @@ impl<'s> Extensions<'s> {
                 &detail,
             ));
         }
-        let uses_old_self = compiled.as_ref().is_ok_and(Program::uses_old_self);
+        let uses_old_self = compiled.as_ref().is_ok_and(CelProgram::uses_old_self);
         if let (true, Some(place)) = (uses_old_self, &around.uncorrelatable) {
             let detail =
                 format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {place}");

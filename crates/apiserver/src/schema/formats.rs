@@ -1,4 +1,7 @@
-//! The string formats that Kubernetes enforces for custom resources. Any other format is a hint and checks nothing.
+//! The string formats that are enforced for custom resources. Any other format is documentation only.
+//!
+//! Kubernetes also enforces `bsonobjectid`, `isbn`, `creditcard`, `ssn`, `hexcolor` and `rgbcolor`. No definition that
+//! this server is meant for uses them, so values with these formats are not checked.
 
 use crate::names;
 use base64::Engine as _;
@@ -6,10 +9,9 @@ use regex::Regex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
-/// Whether a text satisfies a format; formats that are not enforced are always satisfied.
+/// Returns whether a text has a format. Formats that are not enforced accept any text.
 pub fn satisfies(format: &str, text: &str) -> bool {
     match format.replace('-', "").as_str() {
-        "bsonobjectid" => text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit()),
         "uri" => is_request_uri(text),
         "email" => is_email(text),
         "hostname" => is_hostname(text),
@@ -21,13 +23,6 @@ pub fn satisfies(format: &str, text: &str) -> bool {
         "uuid3" => matches(&UUID3, text),
         "uuid4" => matches(&UUID4, text),
         "uuid5" => matches(&UUID5, text),
-        "isbn" => is_isbn10(text) || is_isbn13(text),
-        "isbn10" => is_isbn10(text),
-        "isbn13" => is_isbn13(text),
-        "creditcard" => is_credit_card(text),
-        "ssn" => matches(&SSN, text),
-        "hexcolor" => matches(&HEX_COLOR, text),
-        "rgbcolor" => matches(&RGB_COLOR, text),
         "byte" => base64::engine::general_purpose::STANDARD.decode(text).is_ok(),
         "date" => is_date(text),
         "datetime" => is_date_time(text),
@@ -40,7 +35,7 @@ pub fn satisfies(format: &str, text: &str) -> bool {
 
 type Lazy = LazyLock<Option<Regex>>;
 
-/// The expressions are constants; the test below compiles every one of them.
+/// Compiles a constant expression on first use; a test compiles every one.
 const fn lazy(compile: fn() -> Option<Regex>) -> Lazy {
     LazyLock::new(compile)
 }
@@ -57,15 +52,6 @@ static UUID4: Lazy =
     lazy(|| Regex::new("(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?4[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}$").ok());
 static UUID5: Lazy =
     lazy(|| Regex::new("(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?5[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}$").ok());
-static SSN: Lazy = lazy(|| Regex::new("^[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}$").ok());
-static HEX_COLOR: Lazy = lazy(|| Regex::new("^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$").ok());
-static RGB_COLOR: Lazy = lazy(|| {
-    let part = r"\s*(0|[1-9][0-9]?|1[0-9]{2}|2[0-4][0-9]|25[0-5])\s*";
-    Regex::new(&format!(r"^rgb\({part},{part},{part}\)$")).ok()
-});
-static CREDIT_CARD: Lazy = lazy(|| {
-    Regex::new("^(?:4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}|3(?:0[0-5]|[68][0-9])[0-9]{11}|(?:2131|1800|35[0-9]{3})[0-9]{11})$").ok()
-});
 static HOSTNAME: Lazy = lazy(|| {
     Regex::new(r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)|([a-zA-Z0-9\p{S}\p{L}](([a-zA-Z0-9\-\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?)(\.)){1,}([a-zA-Z\p{L}]){2,63})$").ok()
 });
@@ -82,7 +68,7 @@ fn is_hostname(text: &str) -> bool {
     matches(&HOSTNAME, text) && text.len() <= 255 && text.split('.').all(|label| label.len() <= 63)
 }
 
-/// An absolute URI or an absolute path, as an HTTP request line may have it.
+/// Returns whether a text is an absolute URI or an absolute path, as in an HTTP request line.
 fn is_request_uri(text: &str) -> bool {
     if text.is_empty() || text.bytes().any(|b| b.is_ascii_control() || b == b' ') {
         return false;
@@ -113,7 +99,7 @@ fn valid_escapes(text: &str) -> bool {
         })
 }
 
-/// An address, with or without a display name around it.
+/// Returns whether a text is an address, with or without a display name.
 fn is_email(text: &str) -> bool {
     let address = match (text.rfind('<'), text.strip_suffix('>')) {
         (Some(open), Some(inner)) => &inner[open + 1..],
@@ -162,57 +148,6 @@ fn is_mac(text: &str) -> bool {
     octets(':') || octets('-') || dotted
 }
 
-fn is_isbn10(text: &str) -> bool {
-    let digits: Vec<char> = text.chars().filter(|c| !matches!(c, '-' | ' ')).collect();
-    let value = |(at, c): (usize, &char)| match c {
-        'X' if at == 9 => Some(10),
-        c => c.to_digit(10),
-    };
-    let Some(values) = digits.iter().enumerate().map(value).collect::<Option<Vec<_>>>() else {
-        return false;
-    };
-    values.len() == 10
-        && values
-            .iter()
-            .zip(1..)
-            .map(|(value, weight)| value * weight)
-            .sum::<u32>()
-            % 11
-            == 0
-}
-
-fn is_isbn13(text: &str) -> bool {
-    let digits = text
-        .chars()
-        .filter(|c| !matches!(c, '-' | ' '))
-        .map(|c| c.to_digit(10));
-    let Some(values) = digits.collect::<Option<Vec<_>>>() else {
-        return false;
-    };
-    let sum: u32 = values
-        .iter()
-        .zip([1, 3].into_iter().cycle())
-        .map(|(value, weight)| value * weight)
-        .sum();
-    values.len() == 13 && sum.is_multiple_of(10)
-}
-
-fn is_credit_card(text: &str) -> bool {
-    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
-    let luhn: u32 = digits
-        .chars()
-        .rev()
-        .filter_map(|c| c.to_digit(10))
-        .enumerate()
-        .map(|(at, digit)| match (at % 2, digit * 2) {
-            (0, _) => digit,
-            (_, double) if double > 9 => double - 9,
-            (_, double) => double,
-        })
-        .sum();
-    matches(&CREDIT_CARD, &digits) && luhn.is_multiple_of(10)
-}
-
 fn is_date(text: &str) -> bool {
     text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok()
 }
@@ -233,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn enforced_formats_tell_good_texts_from_bad_ones() {
+    fn enforced_formats_accept_valid_and_reject_invalid_texts() {
         let cases: &[(&str, &[&str], &[&str])] = &[
             (
                 "uri",
@@ -268,15 +203,6 @@ mod tests {
                 &["123e4567-e89b-42d3-a456-426614174000"],
                 &["123e4567-e89b-12d3-a456-426614174000"],
             ),
-            ("isbn", &["0321751043", "978-0321751041"], &["0321751044"]),
-            (
-                "creditcard",
-                &["4111 1111 1111 1111"],
-                &["4111 1111 1111 1112", "1"],
-            ),
-            ("ssn", &["123-45-6789"], &["123"]),
-            ("hexcolor", &["#FFFFFF", "abc"], &["#ggg"]),
-            ("rgbcolor", &["rgb(255, 0,1)"], &["rgb(256,0,1)"]),
             ("byte", &["aGk=", ""], &["###"]),
             ("date", &["2026-02-28"], &["2026-02-30", "2026-2-28"]),
             (
@@ -292,6 +218,7 @@ mod tests {
             ("k8s-short-name", &["a-b"], &["a.b", "A"]),
             ("k8s-long-name", &["a.b"], &["A", "a_b"]),
             ("password", &["anything"], &[]),
+            ("isbn", &["anything"], &[]),
             ("int32", &["anything"], &[]),
         ];
         for (format, good, bad) in cases {
@@ -299,7 +226,7 @@ mod tests {
                 assert!(satisfies(format, text), "{format} should accept {text:?}");
             }
             for text in *bad {
-                assert!(!satisfies(format, text), "{format} should refuse {text:?}");
+                assert!(!satisfies(format, text), "{format} should reject {text:?}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Parts of a CRD the way Kubernetes prints its own structs in messages: every field, in the order of the type.
+//! Parts of a CRD as Kubernetes prints its own structs in messages: every field, in the order of the type.
 
 use super::raw::{items, members};
 use crate::go_text;

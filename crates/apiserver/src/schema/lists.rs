@@ -1,20 +1,20 @@
-//! The promise of sets and keyed lists: no item twice.
+//! Uniqueness of items in sets and keyed lists.
 
 use super::correlate::key_of;
-use super::model::{Additional, ListType, Node, Schema};
+use super::model::{AdditionalMembers, ListType, Schema, SchemaNode};
 use crate::field_error::FieldError;
 use crate::go_text;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// Reports every item that repeats another one of its set or keyed list.
+/// Returns an error for every duplicate item of a set or keyed list.
 pub fn validate_lists(schema: &Schema, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(schema, schema.root(), object, "", &mut errors);
     errors
 }
 
-fn walk(schema: &Schema, node: &Node, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn walk(schema: &Schema, node: &SchemaNode, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     match value {
         Value::Array(items) => {
             match &node.list_type {
@@ -37,7 +37,7 @@ fn walk(schema: &Schema, node: &Node, value: &Value, path: &str, errors: &mut Ve
                         format!("{path}.{name}")
                     };
                     walk(schema, schema.node(property.node), member, &path, errors);
-                } else if let Additional::Schema(id) = node.additional {
+                } else if let AdditionalMembers::Schema(id) = node.additional {
                     walk(
                         schema,
                         schema.node(id),
@@ -94,7 +94,7 @@ fn keyed_errors(items: &[Value], keys: &[Box<str>], path: &str) -> Vec<FieldErro
         .collect()
 }
 
-/// The position of the second occurrence of everything that occurs more than once.
+/// Returns the position of the second occurrence of each duplicate.
 fn repeated(items: impl Iterator<Item = String>) -> impl Iterator<Item = usize> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut positions = Vec::new();

@@ -1,7 +1,7 @@
-//! Schemas: what an object of a kind may look like, compiled once and asked often.
+//! Schemas of kinds, compiled once.
 //!
-//! [`CustomSchema`] is what the rest of the server uses for a version of a CRD. The built-in kinds use the same
-//! compiled form through [`crate::kinds::schema_of`], without its checks: theirs are made when a body is decoded.
+//! The rest of the server uses [`CustomSchema`] for a version of a CRD. Built-in kinds use the same compiled form
+//! through [`crate::kinds::schema_of`], without its validations: theirs run when a body is decoded.
 
 mod cel;
 mod checks;
@@ -23,13 +23,13 @@ mod rules;
 mod structural;
 mod validate;
 
-pub use checks::{Bound, Checks};
+pub use checks::{NumericBound, ValueChecks};
 pub use compile::compile;
 pub use custom::CustomSchema;
 pub use definition::validate_definition;
 pub use model::{
-    Additional, JsonType, ListType, MapType, Member, Node, NodeId, NodeTable, PatchRule, PatchStrategy,
-    Property, Schema,
+    AdditionalMembers, JsonType, ListType, MapType, MemberSchema, NodeId, NodeTable, PatchRule,
+    PatchStrategy, Schema, SchemaNode, SchemaProperty,
 };
-pub use pattern::Pattern;
-pub use rules::Rules;
+pub use pattern::GoPattern;
+pub use rules::CelRules;

@@ -1,47 +1,47 @@
-//! A schema in its compiled form: a table of nodes that point at each other by number.
+//! The compiled form of a schema: a table of nodes that refer to each other by index.
 //!
-//! One form serves every kind. A CRD's structural schema becomes a tree, the built-in kinds one graph with a root
-//! per kind. Nothing here is specific to a request, so a schema is compiled once and then shared.
+//! All kinds have this form. A CRD's structural schema is a tree; the built-in kinds are one graph with a root per
+//! kind. It is immutable and shared by all requests.
 
-use super::checks::Checks;
-use super::rules::Rules;
+use super::checks::ValueChecks;
+use super::rules::CelRules;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The number of a node in its schema's table.
+/// The index of a node in its schema's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeId(u32);
 
 /// A compiled schema: cheap to clone, immutable.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    nodes: Arc<[Node]>,
+    nodes: Arc<[SchemaNode]>,
     root: NodeId,
 }
 
-/// What a value may look like at one place.
+/// The schema of a value.
 #[derive(Clone, Debug, Default)]
-pub struct Node {
+pub struct SchemaNode {
     pub json_type: JsonType,
     pub nullable: bool,
     /// Sorted by name.
-    pub properties: Vec<Property>,
-    pub additional: Additional,
+    pub properties: Vec<SchemaProperty>,
+    pub additional: AdditionalMembers,
     pub items: Option<NodeId>,
     pub list_type: ListType,
     pub map_type: MapType,
     pub preserve_unknown: bool,
     pub embedded_resource: bool,
     pub default: Option<Value>,
-    pub checks: Option<Box<Checks>>,
-    pub rules: Option<Box<Rules>>,
+    pub checks: Option<Box<ValueChecks>>,
+    pub rules: Option<Box<CelRules>>,
     /// The Go type behind a built-in definition, which decoding errors name.
     pub type_name: Option<Box<str>>,
 }
 
 /// A named member of an object, and how a strategic merge patch treats it.
 #[derive(Clone, Debug)]
-pub struct Property {
+pub struct SchemaProperty {
     pub name: Box<str>,
     pub node: NodeId,
     pub patch: PatchRule,
@@ -50,7 +50,7 @@ pub struct Property {
 /// The JSON type of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JsonType {
-    /// No type given: anything goes.
+    /// No type: any value is allowed.
     #[default]
     Any,
     Object,
@@ -63,7 +63,7 @@ pub enum JsonType {
 }
 
 impl JsonType {
-    /// The name a schema document uses; empty when it has none.
+    /// Returns the name in schema documents; empty if there is none.
     pub fn name(self) -> &'static str {
         match self {
             Self::Any | Self::IntOrString => "",
@@ -77,18 +77,18 @@ impl JsonType {
     }
 }
 
-/// What becomes of an object's members that are not among its properties.
+/// The rule for members of an object that are not among its properties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Additional {
+pub enum AdditionalMembers {
     /// They are unknown fields.
     #[default]
     Unknown,
-    /// They are allowed, with nothing said about what is inside.
+    /// They are allowed, without a schema.
     Schemaless,
     Schema(NodeId),
 }
 
-/// How the items of a list are told apart.
+/// How the items of a list are identified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
     #[default]
@@ -98,7 +98,7 @@ pub enum ListType {
     Map(Vec<Box<str>>),
 }
 
-/// Whether the members of an object have owners of their own.
+/// Whether the members of an object have separate owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MapType {
     #[default]
@@ -106,7 +106,7 @@ pub enum MapType {
     Atomic,
 }
 
-/// What a strategic merge patch does with a member.
+/// How a strategic merge patch treats a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PatchRule {
     pub strategy: PatchStrategy,
@@ -124,14 +124,14 @@ pub enum PatchStrategy {
 }
 
 impl Schema {
-    pub fn new(nodes: Vec<Node>, root: NodeId) -> Self {
+    pub fn new(nodes: Vec<SchemaNode>, root: NodeId) -> Self {
         Self {
             nodes: nodes.into(),
             root,
         }
     }
 
-    /// The same table seen from another node; how the built-in kinds share one graph.
+    /// Returns the same table with another root; the built-in kinds share one graph this way.
     #[must_use]
     pub fn rooted_at(&self, root: NodeId) -> Self {
         Self {
@@ -140,48 +140,48 @@ impl Schema {
         }
     }
 
-    /// Whether any node has rules of its own.
+    /// Returns whether any node has rules.
     pub fn has_rules(&self) -> bool {
         self.nodes.iter().any(|node| node.rules.is_some())
     }
 
-    pub fn root(&self) -> &Node {
+    pub fn root(&self) -> &SchemaNode {
         self.node(self.root)
     }
 
-    pub fn node(&self, id: NodeId) -> &Node {
+    pub fn node(&self, id: NodeId) -> &SchemaNode {
         &self.nodes[id.0 as usize]
     }
 
-    /// The node that describes a member of an object, if the schema says anything about it.
-    pub fn member<'s>(&'s self, node: &'s Node, name: &str) -> Member<'s> {
+    /// Returns the node of a member of an object, if the schema has one.
+    pub fn member<'s>(&'s self, node: &'s SchemaNode, name: &str) -> MemberSchema<'s> {
         if let Some(property) = node.property(name) {
-            return Member::Known(self.node(property.node));
+            return MemberSchema::Known(self.node(property.node));
         }
         match node.additional {
-            Additional::Schema(id) => Member::Known(self.node(id)),
-            Additional::Schemaless => Member::Schemaless,
-            Additional::Unknown if node.preserve_unknown => Member::Schemaless,
-            Additional::Unknown => Member::Unknown,
+            AdditionalMembers::Schema(id) => MemberSchema::Known(self.node(id)),
+            AdditionalMembers::Schemaless => MemberSchema::Schemaless,
+            AdditionalMembers::Unknown if node.preserve_unknown => MemberSchema::Schemaless,
+            AdditionalMembers::Unknown => MemberSchema::Unknown,
         }
     }
 
-    pub fn items<'s>(&'s self, node: &'s Node) -> Option<&'s Node> {
+    pub fn items<'s>(&'s self, node: &'s SchemaNode) -> Option<&'s SchemaNode> {
         node.items.map(|id| self.node(id))
     }
 }
 
-/// What a schema says about one member of an object.
+/// The schema of one member of an object.
 #[derive(Clone, Copy, Debug)]
-pub enum Member<'s> {
-    Known(&'s Node),
-    /// Allowed, but nothing is said about it.
+pub enum MemberSchema<'s> {
+    Known(&'s SchemaNode),
+    /// Allowed, without a schema.
     Schemaless,
     Unknown,
 }
 
-impl Node {
-    pub fn property(&self, name: &str) -> Option<&Property> {
+impl SchemaNode {
+    pub fn property(&self, name: &str) -> Option<&SchemaProperty> {
         let at = self
             .properties
             .binary_search_by(|property| property.name.as_ref().cmp(name))
@@ -189,35 +189,35 @@ impl Node {
         self.properties.get(at)
     }
 
-    /// Keeps the invariant that members are found by binary search.
-    pub fn set_properties(&mut self, mut properties: Vec<Property>) {
+    /// Sorts members by name, for binary search.
+    pub fn set_properties(&mut self, mut properties: Vec<SchemaProperty>) {
         properties.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         self.properties = properties;
     }
 }
 
-/// Grows a table of nodes; ids stay valid while it grows.
+/// Builds a table of nodes; indexes stay valid while it grows.
 #[derive(Debug, Default)]
 pub struct NodeTable {
-    nodes: Vec<Node>,
+    nodes: Vec<SchemaNode>,
 }
 
 impl NodeTable {
-    pub fn push(&mut self, node: Node) -> NodeId {
+    pub fn push(&mut self, node: SchemaNode) -> NodeId {
         // A schema with four billion nodes does not fit into a request.
         let id = NodeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
         self.nodes.push(node);
         id
     }
 
-    /// Fills a place that was reserved with an empty node, for definitions that refer to themselves.
-    pub fn fill(&mut self, id: NodeId, node: Node) {
+    /// Sets a node that was reserved for a definition that refers to itself.
+    pub fn fill(&mut self, id: NodeId, node: SchemaNode) {
         if let Some(place) = self.nodes.get_mut(id.0 as usize) {
             *place = node;
         }
     }
 
-    pub fn get(&self, id: NodeId) -> Option<&Node> {
+    pub fn get(&self, id: NodeId) -> Option<&SchemaNode> {
         self.nodes.get(id.0 as usize)
     }
 

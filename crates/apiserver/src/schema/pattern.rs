@@ -1,19 +1,19 @@
 //! Regular expressions in the syntax of Go.
 //!
-//! Schemas and rules are written for Go's engine. The engine used here reads almost the same language; this
-//! module translates the few constructs that mean something else.
+//! Schemas and rules are written for Go's engine. The `regex` crate has almost the same syntax; this module translates
+//! the constructs that differ.
 
 use regex::Regex;
 
 /// A compiled pattern and the text it was compiled from.
 #[derive(Clone, Debug)]
-pub struct Pattern {
+pub struct GoPattern {
     source: Box<str>,
     regex: Regex,
 }
 
-impl Pattern {
-    /// Compiles a pattern; the error is the reason in one line.
+impl GoPattern {
+    /// Compiles a pattern; the error is one line.
     pub fn compile(source: &str) -> Result<Self, String> {
         let regex = Regex::new(&translate(source)).map_err(|error| {
             let text = error.to_string();
@@ -42,8 +42,8 @@ impl Pattern {
     }
 }
 
-/// Rewrites what the two engines read differently: Perl classes are ASCII in Go, and inside a class Go knows no
-/// nested classes and no set operators.
+/// Rewrites what the two engines interpret differently: Perl classes are ASCII in Go, and Go has no nested classes and
+/// no set operators.
 fn translate(source: &str) -> String {
     let mut out = String::with_capacity(source.len() + 16);
     let mut chars = source.chars().peekable();
@@ -126,7 +126,7 @@ fn push_escape(out: &mut String, escaped: char, in_class: bool) {
     }
 }
 
-/// Everything up to `\E` stands for itself.
+/// Escapes everything up to `\E`.
 fn push_literal(out: &mut String, chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     let mut literal = String::new();
     while let Some(c) = chars.next() {
@@ -163,7 +163,7 @@ mod tests {
             (r"^sha256:[a-f0-9]{64}$", &[], &["sha256:x"]),
         ];
         for (source, matching, other) in cases {
-            let pattern = Pattern::compile(source).unwrap_or_else(|error| panic!("{source}: {error}"));
+            let pattern = GoPattern::compile(source).unwrap_or_else(|error| panic!("{source}: {error}"));
             for text in *matching {
                 assert!(pattern.is_match(text), "{source} should match {text}");
             }
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_broken_pattern_is_refused_with_a_reason_in_one_line() {
-        let error = Pattern::compile("[").expect_err("broken");
+        let error = GoPattern::compile("[").expect_err("broken");
         assert!(
             error.starts_with("error parsing regexp: ") && !error.contains('\n'),
             "{error}"

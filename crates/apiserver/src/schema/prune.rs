@@ -1,15 +1,15 @@
-//! Removing what a schema does not know, and nulls that nothing allows.
+//! Pruning of unknown fields, and of nulls that are not allowed.
 
-use super::model::{Additional, Node, Schema};
+use super::model::{AdditionalMembers, Schema, SchemaNode};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
-/// Members that every resource has, whatever its schema says.
+/// Members that every resource has, regardless of its schema.
 const RESOURCE_MEMBERS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Removes unknown fields of a custom resource and returns their paths, sorted.
 ///
-/// The root is a resource: its type and metadata stay whatever the schema says about them.
+/// The root is a resource: its type and metadata stay regardless of the schema.
 pub fn prune(object: &mut Value, schema: &Schema) -> Vec<String> {
     let mut pruner = Pruner {
         schema,
@@ -33,8 +33,8 @@ struct Pruner<'s> {
 }
 
 impl<'s> Pruner<'s> {
-    /// Without a node there is nothing that could be known.
-    fn value(&mut self, value: &mut Value, node: Option<&'s Node>, is_resource: bool) {
+    /// Without a schema every member is unknown.
+    fn value(&mut self, value: &mut Value, node: Option<&'s SchemaNode>, is_resource: bool) {
         match value {
             Value::Object(fields) => self.object(fields, node, is_resource),
             Value::Array(items) => {
@@ -55,7 +55,7 @@ impl<'s> Pruner<'s> {
         }
     }
 
-    fn object(&mut self, fields: &mut Map<String, Value>, node: Option<&'s Node>, is_resource: bool) {
+    fn object(&mut self, fields: &mut Map<String, Value>, node: Option<&'s SchemaNode>, is_resource: bool) {
         let is_resource = is_resource || node.is_some_and(|node| node.embedded_resource);
         fields.retain(|name, value| {
             if is_resource && RESOURCE_MEMBERS.contains(&name.as_str()) {
@@ -67,10 +67,10 @@ impl<'s> Pruner<'s> {
             };
             let child = match (node.property(name), node.additional) {
                 (Some(property), _) => Some(self.schema.node(property.node)),
-                (None, Additional::Schema(id)) => Some(self.schema.node(id)),
-                (None, Additional::Schemaless) => None,
-                (None, Additional::Unknown) if node.preserve_unknown => return true,
-                (None, Additional::Unknown) => {
+                (None, AdditionalMembers::Schema(id)) => Some(self.schema.node(id)),
+                (None, AdditionalMembers::Schemaless) => None,
+                (None, AdditionalMembers::Unknown) if node.preserve_unknown => return true,
+                (None, AdditionalMembers::Unknown) => {
                     self.report(name);
                     return false;
                 }
@@ -95,12 +95,12 @@ impl<'s> Pruner<'s> {
     }
 }
 
-fn nulls(value: &mut Value, node: &Node, schema: &Schema) {
+fn nulls(value: &mut Value, node: &SchemaNode, schema: &Schema) {
     match value {
         Value::Object(fields) => fields.retain(|name, member| {
             let child = match (node.property(name), node.additional) {
                 (Some(property), _) => schema.node(property.node),
-                (None, Additional::Schema(id)) => schema.node(id),
+                (None, AdditionalMembers::Schema(id)) => schema.node(id),
                 (None, _) => return true,
             };
             if member.is_null() && !child.nullable && child.default.is_none() {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn preserved_places_keep_what_they_do_not_know_but_prune_what_they_do() {
+    fn preserved_objects_keep_unknown_fields_and_prune_inside_declared_ones() {
         check(
             &json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
                 "known": {"type": "object", "properties": {"a": {"type": "string"}}}}}),

@@ -1,4 +1,4 @@
-//! Reading schema documents as they are written, before they are compiled.
+//! Access to schema documents before they are compiled.
 
 use serde_json::{Map, Value};
 use std::sync::LazyLock;

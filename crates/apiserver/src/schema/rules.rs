@@ -1,43 +1,43 @@
 //! The rules of `x-kubernetes-validations`: compiled with the schema, evaluated on every write.
 
-use super::cel::{Budget, Evaluation, Place, Program, with_room};
+use super::cel::{CelBudget, CelPosition, CelProgram, RuleInput, with_room};
 use super::correlate::{old_item, old_member};
-use super::model::{Additional, JsonType, Node, Schema};
+use super::model::{AdditionalMembers, JsonType, Schema, SchemaNode};
 use crate::field_error::{FieldError, FieldReason};
 use serde_json::Value;
 
 /// The rules of one node.
 #[derive(Clone, Debug)]
-pub struct Rules(Vec<Rule>);
+pub struct CelRules(Vec<CelRule>);
 
 /// One rule.
 #[derive(Clone, Debug)]
-struct Rule {
+struct CelRule {
     source: String,
-    program: Result<Program, String>,
+    program: Result<CelProgram, String>,
     message: String,
-    message_expression: Option<Program>,
+    message_expression: Option<CelProgram>,
     reason: FieldReason,
-    /// Where the error is reported, below the node; empty for the node itself.
+    /// The field of the error, relative to the node; empty for the node itself.
     field_path: String,
-    /// Whether the rule also runs when there is no old value, and sees it as an optional.
+    /// Whether the rule also runs without an old value, and sees it as an optional.
     optional_old_self: bool,
     uses_old_self: bool,
 }
 
-/// A message made by an expression may not be longer than this.
+/// The maximum length of a message that an expression computes.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 
-impl Rules {
+impl CelRules {
     /// Compiles the rules of a node; `None` when it has none.
     pub fn compile(schema: &Value) -> Option<Self> {
         let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array)?;
-        let rules: Vec<Rule> = rules.iter().map(Rule::compile).collect();
+        let rules: Vec<CelRule> = rules.iter().map(CelRule::compile).collect();
         (!rules.is_empty()).then_some(Self(rules))
     }
 }
 
-impl Rule {
+impl CelRule {
     fn compile(rule: &Value) -> Self {
         let text = |field: &str| {
             rule.get(field)
@@ -47,14 +47,14 @@ impl Rule {
                 .to_owned()
         };
         let source = text("rule");
-        let program = Program::compile(&source);
+        let program = CelProgram::compile(&source);
         let message_expression = text("messageExpression");
         Self {
-            uses_old_self: program.as_ref().is_ok_and(Program::uses_old_self),
+            uses_old_self: program.as_ref().is_ok_and(CelProgram::uses_old_self),
             program,
             message: text("message"),
             message_expression: (!message_expression.is_empty())
-                .then(|| Program::compile(&message_expression).ok())
+                .then(|| CelProgram::compile(&message_expression).ok())
                 .flatten(),
             reason: match rule.get("reason").and_then(Value::as_str) {
                 Some("FieldValueForbidden") => FieldReason::Forbidden,
@@ -68,7 +68,7 @@ impl Rule {
         }
     }
 
-    /// What messages call the rule.
+    /// Returns the name of the rule in messages.
     fn name(&self) -> &str {
         if self.message.is_empty() {
             &self.source
@@ -77,7 +77,7 @@ impl Rule {
         }
     }
 
-    fn detail(&self, on: &Evaluation<'_, '_>) -> String {
+    fn detail(&self, on: &RuleInput<'_, '_>) -> String {
         let composed = self
             .message_expression
             .as_ref()
@@ -97,9 +97,9 @@ impl Rule {
 
 /// Evaluates every rule on an object, or on the change from `old` to it.
 pub fn validate_rules(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut walk = Walk {
+    let mut walk = RuleWalk {
         schema,
-        budget: Budget::for_one_object(),
+        budget: CelBudget::for_one_object(),
         errors: Vec::new(),
         stopped: false,
     };
@@ -111,20 +111,20 @@ pub fn validate_rules(schema: &Schema, object: &Value, old: Option<&Value>) -> V
     walk.errors
 }
 
-struct Walk<'s> {
+struct RuleWalk<'s> {
     schema: &'s Schema,
-    budget: Budget,
+    budget: CelBudget,
     errors: Vec<FieldError>,
-    /// The budget is spent, or a rule ended in a way that leaves nothing to trust.
+    /// The budget is exhausted, or a rule failed fatally.
     stopped: bool,
 }
 
-/// Whether a value is what it was: then a rule that fails is forgiven.
+/// Whether a value is unchanged: then a failed rule is ignored (ratcheting).
 #[derive(Clone, Copy)]
 struct Unchanged<'v> {
-    /// What the value was, when that is known.
+    /// The old value, if it can be correlated.
     own: Option<&'v Value>,
-    /// The nearest value around it whose past is known, before and after.
+    /// The nearest enclosing value that can be correlated, before and after.
     parent: Option<(&'v Value, &'v Value)>,
 }
 
@@ -148,10 +148,10 @@ impl<'v> Unchanged<'v> {
     }
 }
 
-impl<'s> Walk<'s> {
+impl<'s> RuleWalk<'s> {
     fn visit<'v>(
         &mut self,
-        node: &'s Node,
+        node: &'s SchemaNode,
         value: &'v Value,
         old: Option<&'v Value>,
         unchanged: Unchanged<'v>,
@@ -190,7 +190,7 @@ impl<'s> Walk<'s> {
                 for (name, member) in fields {
                     let (child, path) = match (node.property(name), node.additional) {
                         (Some(property), _) => (property.node, join(path, name)),
-                        (None, Additional::Schema(id)) => (id, format!("{path}[{name}]")),
+                        (None, AdditionalMembers::Schema(id)) => (id, format!("{path}[{name}]")),
                         (None, _) => continue,
                     };
                     let old = old_member(old, name);
@@ -209,14 +209,14 @@ impl<'s> Walk<'s> {
 
     fn evaluate(
         &mut self,
-        rules: &Rules,
-        node: &'s Node,
+        rules: &CelRules,
+        node: &'s SchemaNode,
         value: &Value,
         old: Option<&Value>,
         unchanged: Unchanged<'_>,
         path: &str,
     ) {
-        let place = Place {
+        let place = CelPosition {
             schema: self.schema,
             node: Some(node),
         };
@@ -226,7 +226,7 @@ impl<'s> Walk<'s> {
             if rule.uses_old_self && old.is_none() && !rule.optional_old_self {
                 continue;
             }
-            let on = Evaluation {
+            let on = RuleInput {
                 this: this.as_ref(),
                 old: old_value.as_deref(),
                 optional_old: rule.optional_old_self,
@@ -266,8 +266,8 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// A rule that could not be decided; the value shown is the name of the type.
-    fn fail(&mut self, node: &Node, path: &str, detail: &str) {
+    /// Returns the error of a rule that failed to evaluate; the value shown is the name of the type.
+    fn fail(&mut self, node: &SchemaNode, path: &str, detail: &str) {
         self.errors.push(FieldError::invalid(
             field(path),
             &Value::from(node.json_type.name()),
@@ -276,7 +276,7 @@ impl<'s> Walk<'s> {
     }
 }
 
-fn violation(rule: &Rule, node: &Node, value: &Value, path: &str, detail: &str) -> FieldError {
+fn violation(rule: &CelRule, node: &SchemaNode, value: &Value, path: &str, detail: &str) -> FieldError {
     let place = if rule.field_path.is_empty() {
         path.to_owned()
     } else {
@@ -311,7 +311,7 @@ fn join(path: &str, name: &str) -> String {
     }
 }
 
-/// A `fieldPath` (`.a.b`, `.a['b.c']`) the way errors write paths.
+/// Returns a `fieldPath` (`.a.b`, `.a['b.c']`) in the notation of errors.
 fn normalised(path: &str) -> String {
     let dotted = path.replace("['", ".").replace("']", "");
     dotted.strip_prefix('.').unwrap_or(&dotted).to_owned()

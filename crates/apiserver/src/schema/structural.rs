@@ -1,23 +1,23 @@
-//! Whether a CRD's schema is one that Kubernetes accepts.
+//! Validation of a CRD's schema.
 //!
-//! Two families of checks: the schema must be *structural* (every value has a type, and alternatives only
-//! restrict), and its extensions must make sense together. The second family also looks at defaults and rules.
+//! The schema must be *structural* (every value has a type, and alternatives only restrict it), and its extensions must
+//! be consistent. The latter includes defaults and rules.
 
 use super::compile::compile;
 use super::extensions::extension_errors;
 use super::go_struct;
-use super::pattern::Pattern;
+use super::pattern::GoPattern;
 use super::prune::prune;
 use super::raw::{flag, items, members, text};
 use super::validate::validate;
 use crate::field_error::FieldError;
 use serde_json::{Value, json};
 
-/// Reports what is wrong with the `openAPIV3Schema` found at a path of a CRD.
+/// Returns the errors of the `openAPIV3Schema` at a path of a CRD.
 pub fn validate_schema(schema: &Value, path: &str, has_status: bool) -> Vec<FieldError> {
     let mut errors = root_errors(schema, path, has_status);
     let mut structural = Vec::new();
-    invariants(schema, Level::Root, path, &mut structural);
+    invariants(schema, SchemaLevel::Root, path, &mut structural);
     structural.sort_by_key(ToString::to_string);
     let is_structural = structural.is_empty();
     errors.extend(structural);
@@ -26,14 +26,14 @@ pub fn validate_schema(schema: &Value, path: &str, has_status: bool) -> Vec<Fiel
         default_errors(schema, path, &mut defaults);
         errors.extend(defaults);
     }
-    // A rule over a broken schema would only add noise.
+    // Errors of rules over a broken schema would only add noise.
     let evaluate_rules = errors.is_empty();
     errors.extend(extension_errors(schema, path, evaluate_rules));
     errors
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
+enum SchemaLevel {
     Root,
     Item,
     Field,
@@ -41,8 +41,8 @@ enum Level {
 
 const JUNCTORS: [&str; 3] = ["anyOf", "allOf", "oneOf"];
 
-/// With a status subresource the status is validated alone, so nothing at the root may tie it to the rest:
-/// `(name in JSON, name in messages)` of what is left.
+/// The keywords that are allowed at the root with a status subresource, as `(name in JSON, name in messages)`: the
+/// status is validated alone, so that nothing at the root may relate it to the rest.
 const ALLOWED_AT_ROOT: [(&str, &str); 22] = [
     ("description", "Description"),
     ("type", "Type"),
@@ -93,32 +93,32 @@ fn root_errors(schema: &Value, path: &str, has_status: bool) -> Vec<FieldError> 
     errors
 }
 
-fn invariants(schema: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
+fn invariants(schema: &Value, level: SchemaLevel, path: &str, errors: &mut Vec<FieldError>) {
     let kind = text(schema, "type");
     if kind == "array" && schema.get("items").is_none() {
         errors.push(FieldError::required(format!("{path}.items"), "must be specified"));
     }
     if let Some(items) = schema.get("items") {
-        invariants(items, Level::Item, &format!("{path}.items"), errors);
+        invariants(items, SchemaLevel::Item, &format!("{path}.items"), errors);
     }
     for (name, member) in members(schema, "properties") {
         invariants(
             member,
-            Level::Field,
+            SchemaLevel::Field,
             &format!("{path}.properties[{name}]"),
             errors,
         );
     }
     if let Some(values) = schema.get("additionalProperties") {
         let path = format!("{path}.additionalProperties");
-        if level == Level::Root {
+        if level == SchemaLevel::Root {
             errors.push(FieldError::forbidden(
                 path.as_str(),
                 "must not be used at the root",
             ));
         }
         if values.is_object() {
-            invariants(values, Level::Field, &path, errors);
+            invariants(values, SchemaLevel::Field, &path, errors);
         }
     }
     extension_invariants(schema, level, path, errors);
@@ -127,12 +127,12 @@ fn invariants(schema: &Value, level: Level, path: &str, errors: &mut Vec<FieldEr
         .pointer("/allOf/0")
         .is_some_and(|first| is_int_or_string(first.get("anyOf")));
     value_validation(schema, skip_any_of, skip_first, path, errors);
-    if level == Level::Root || flag(schema, "x-kubernetes-embedded-resource") {
+    if level == SchemaLevel::Root || flag(schema, "x-kubernetes-embedded-resource") {
         metadata_invariants(schema, level, path, errors);
     }
 }
 
-fn extension_invariants(schema: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
+fn extension_invariants(schema: &Value, level: SchemaLevel, path: &str, errors: &mut Vec<FieldError>) {
     let kind = text(schema, "type");
     let embedded = flag(schema, "x-kubernetes-embedded-resource");
     let preserve = flag(schema, "x-kubernetes-preserve-unknown-fields");
@@ -160,9 +160,9 @@ fn extension_invariants(schema: &Value, level: Level, path: &str, errors: &mut V
         });
     } else if kind.is_empty() && !int_or_string && !preserve {
         let detail = match level {
-            Level::Root => "must not be empty at the root",
-            Level::Item => "must not be empty for specified array items",
-            Level::Field => "must not be empty for specified object fields",
+            SchemaLevel::Root => "must not be empty at the root",
+            SchemaLevel::Item => "must not be empty for specified array items",
+            SchemaLevel::Field => "must not be empty for specified object fields",
         };
         errors.push(FieldError::required(type_path.as_str(), detail));
     }
@@ -173,7 +173,7 @@ fn extension_invariants(schema: &Value, level: Level, path: &str, errors: &mut V
             detail,
         ));
     }
-    if level == Level::Root && !kind.is_empty() && kind != "object" {
+    if level == SchemaLevel::Root && !kind.is_empty() && kind != "object" {
         errors.push(FieldError::invalid(
             type_path,
             &Value::from(kind),
@@ -186,7 +186,7 @@ fn extension_invariants(schema: &Value, level: Level, path: &str, errors: &mut V
     }
 }
 
-fn metadata_invariants(schema: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
+fn metadata_invariants(schema: &Value, level: SchemaLevel, path: &str, errors: &mut Vec<FieldError>) {
     for name in ["kind", "apiVersion"] {
         if let Some(member) = schema.pointer(&format!("/properties/{name}"))
             && text(member, "type") != "string"
@@ -218,7 +218,7 @@ fn metadata_invariants(schema: &Value, level: Level, path: &str, errors: &mut Ve
         .into_iter()
         .flatten()
         .any(|(key, _)| !matches!(key.as_str(), "type" | "properties" | "default" | "description"));
-    if level == Level::Root && (!only_names || other) {
+    if level == SchemaLevel::Root && (!only_names || other) {
         let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
         errors.push(FieldError::forbidden(path, detail));
     }
@@ -246,7 +246,7 @@ fn value_validation(
     if let Some(Err(error)) = schema
         .get("pattern")
         .and_then(Value::as_str)
-        .map(Pattern::compile)
+        .map(GoPattern::compile)
     {
         let detail = format!("must be a valid regular expression, but isn't: {error}");
         errors.push(FieldError::invalid(
@@ -257,7 +257,7 @@ fn value_validation(
     }
 }
 
-/// Alternatives restrict values; they may not say anything about what values there are.
+/// Alternatives restrict values; they may not introduce any.
 fn nested(schema: &Value, skip_any_of: bool, path: &str, errors: &mut Vec<FieldError>) {
     value_validation(schema, skip_any_of, false, path, errors);
     if let Some(items) = schema.get("items") {
@@ -298,7 +298,7 @@ fn nested(schema: &Value, skip_any_of: bool, path: &str, errors: &mut Vec<FieldE
     }
 }
 
-/// A default must be a value that its own schema accepts and would not prune.
+/// A default must be valid under its own schema, and not be pruned.
 fn default_errors(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
         let path = format!("{path}.default");

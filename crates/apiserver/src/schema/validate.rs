@@ -1,47 +1,52 @@
-//! Checking values against a compiled schema, with the words and the leniency of Kubernetes.
+//! Validation of values against a compiled schema, with the messages and the ratcheting of Kubernetes.
 //!
-//! On update a value that was already wrong and has not changed is let through ("ratcheting"), so that a
-//! tightened schema does not block unrelated changes. Rules in CEL are checked separately, by [`super::rules`].
+//! On update, an invalid value that has not changed is accepted ("ratcheting"), so that a stricter schema does not
+//! block unrelated changes. CEL rules are validated separately, by [`super::rules`].
 
-use super::checks::{Bound, Checks};
+use super::checks::{NumericBound, ValueChecks};
 use super::correlate::{old_item, old_member};
 use super::formats;
-use super::model::{Additional, JsonType, Node, NodeId, Schema};
+use super::model::{AdditionalMembers, JsonType, NodeId, Schema, SchemaNode};
 use crate::field_error::{FieldError, FieldReason};
 use crate::go_text;
 use serde_json::{Map, Value};
 
-/// Checks a value against the root of a schema.
+/// Validates a value against the root of a schema.
 ///
-/// `prefix` is the path of the value inside its object (empty for the object itself); `old` is what the value
-/// was, on update.
+/// `prefix` is the path of the value inside its object (empty for the object itself); `old` is the old value on update.
 pub fn validate(schema: &Schema, value: &Value, old: Option<&Value>, prefix: &str) -> Vec<FieldError> {
-    let walk = Walk { schema, prefix };
+    let walk = ValidationWalk { schema, prefix };
     walk.ratcheted(schema.root(), value, old, "").errors
 }
 
-/// Errors, and how much was right: of several alternatives the one with most right is reported.
+/// Errors, and a score: of several alternatives the one with the highest score is reported.
 #[derive(Default)]
-struct Outcome {
+struct ValidationOutcome {
     errors: Vec<FieldError>,
     right: usize,
 }
 
-impl Outcome {
+impl ValidationOutcome {
     fn merge(&mut self, other: Self) {
         self.errors.extend(other.errors);
         self.right += other.right;
     }
 }
 
-struct Walk<'s> {
+struct ValidationWalk<'s> {
     schema: &'s Schema,
     prefix: &'s str,
 }
 
-impl Walk<'_> {
-    /// Checks a value whose earlier form may be known, and forgives what has not changed.
-    fn ratcheted(&self, node: &Node, value: &Value, old: Option<&Value>, name: &str) -> Outcome {
+impl ValidationWalk<'_> {
+    /// Validates a value with its old value, and ignores errors of what has not changed.
+    fn ratcheted(
+        &self,
+        node: &SchemaNode,
+        value: &Value,
+        old: Option<&Value>,
+        name: &str,
+    ) -> ValidationOutcome {
         let mut outcome = self.check(node, value, old, name);
         if !outcome.errors.is_empty() && old == Some(value) {
             outcome.errors.clear();
@@ -49,8 +54,8 @@ impl Walk<'_> {
         outcome
     }
 
-    fn check(&self, node: &Node, value: &Value, old: Option<&Value>, name: &str) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn check(&self, node: &SchemaNode, value: &Value, old: Option<&Value>, name: &str) -> ValidationOutcome {
+        let mut outcome = ValidationOutcome::default();
         match self.type_error(node, value, name) {
             Some(error) => outcome.errors.push(error),
             None => outcome.right += 1,
@@ -89,7 +94,7 @@ impl Walk<'_> {
         outcome
     }
 
-    fn type_error(&self, node: &Node, value: &Value, name: &str) -> Option<FieldError> {
+    fn type_error(&self, node: &SchemaNode, value: &Value, name: &str) -> Option<FieldError> {
         let found = match value {
             Value::Null if node.nullable || node.json_type == JsonType::Any => return None,
             Value::Null => "null",
@@ -117,7 +122,7 @@ impl Walk<'_> {
         Some(self.wrong_type(name, wanted, found))
     }
 
-    /// The value shown is the name of its type, or the text that does not have the wanted format.
+    /// Returns the value in an error: the name of its type, or the text with the wrong format.
     fn wrong_type(&self, name: &str, wanted: &str, shown: &str) -> FieldError {
         let detail = format!(
             "{name} in body must be of type {wanted}: {}",
@@ -126,7 +131,7 @@ impl Walk<'_> {
         FieldError::type_invalid(self.field(name), &Value::from(shown), &detail)
     }
 
-    fn string_errors(&self, checks: &Checks, text: &str, value: &Value, name: &str) -> Vec<FieldError> {
+    fn string_errors(&self, checks: &ValueChecks, text: &str, value: &Value, name: &str) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let length = text.chars().count();
         if let Some(max) = checks.max_length.filter(|max| length > *max) {
@@ -146,7 +151,7 @@ impl Walk<'_> {
         errors
     }
 
-    fn number_errors(&self, checks: &Checks, value: &Value, name: &str) -> Vec<FieldError> {
+    fn number_errors(&self, checks: &ValueChecks, value: &Value, name: &str) -> Vec<FieldError> {
         let Some(number) = value.as_f64() else {
             return Vec::new();
         };
@@ -159,7 +164,7 @@ impl Walk<'_> {
             let detail = format!("should be a multiple of {}", go_text::float(factor));
             errors.push(self.invalid(name, value, &detail));
         }
-        if let Some(Bound {
+        if let Some(NumericBound {
             value: bound,
             exclusive,
         }) = checks.minimum
@@ -175,7 +180,7 @@ impl Walk<'_> {
                 errors.push(self.invalid(name, value, &detail));
             }
         }
-        if let Some(Bound {
+        if let Some(NumericBound {
             value: bound,
             exclusive,
         }) = checks.maximum
@@ -194,8 +199,8 @@ impl Walk<'_> {
         errors
     }
 
-    /// A number that the machine type behind the schema cannot hold.
-    fn range_error(&self, node: &Node, number: &serde_json::Number, name: &str) -> Option<FieldError> {
+    /// Returns the error for a number that the schema's machine type cannot hold.
+    fn range_error(&self, node: &SchemaNode, number: &serde_json::Number, name: &str) -> Option<FieldError> {
         let format = node.checks.as_ref().and_then(|checks| checks.format.as_deref());
         let (kind, format) = match (node.json_type, format) {
             (JsonType::Integer, Some(format @ ("int32" | "int64"))) => ("integer", Some(format)),
@@ -220,7 +225,7 @@ impl Walk<'_> {
         })
     }
 
-    fn enumeration_error(&self, checks: &Checks, value: &Value, name: &str) -> Option<FieldError> {
+    fn enumeration_error(&self, checks: &ValueChecks, value: &Value, name: &str) -> Option<FieldError> {
         if checks.enumeration.is_empty() || checks.enumeration.iter().any(|allowed| same(allowed, value)) {
             return None;
         }
@@ -236,10 +241,10 @@ impl Walk<'_> {
         Some(FieldError::not_supported(self.field(name), value, &allowed))
     }
 
-    fn list(&self, node: &Node, items: &[Value], old: Option<&Value>, name: &str) -> Outcome {
-        let mut outcome = Outcome {
+    fn list(&self, node: &SchemaNode, items: &[Value], old: Option<&Value>, name: &str) -> ValidationOutcome {
+        let mut outcome = ValidationOutcome {
             right: 1,
-            ..Outcome::default()
+            ..ValidationOutcome::default()
         };
         if let Some(child) = self.schema.items(node) {
             for (index, item) in items.iter().enumerate() {
@@ -264,8 +269,14 @@ impl Walk<'_> {
         outcome
     }
 
-    fn object(&self, node: &Node, fields: &Map<String, Value>, old: Option<&Value>, name: &str) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn object(
+        &self,
+        node: &SchemaNode,
+        fields: &Map<String, Value>,
+        old: Option<&Value>,
+        name: &str,
+    ) -> ValidationOutcome {
+        let mut outcome = ValidationOutcome::default();
         let checks = node.checks.as_deref();
         if let Some(min) = checks
             .and_then(|checks| checks.min_properties)
@@ -287,10 +298,10 @@ impl Walk<'_> {
         for (key, value) in fields {
             let child = match (node.property(key), node.additional) {
                 (Some(property), _) => self.schema.node(property.node),
-                (None, Additional::Schema(id)) => self.schema.node(id),
+                (None, AdditionalMembers::Schema(id)) => self.schema.node(id),
                 (None, _) => continue,
             };
-            // The type of the object itself is the same before and after, so it is never forgiven.
+            // The type of the object itself is the same before and after, so that ratcheting never applies.
             let is_type =
                 name.is_empty() && self.prefix.is_empty() && matches!(key.as_str(), "apiVersion" | "kind");
             let old = if is_type { None } else { old_member(old, key) };
@@ -306,10 +317,16 @@ impl Walk<'_> {
         outcome
     }
 
-    fn alternatives(&self, checks: &Checks, value: &Value, old: Option<&Value>, name: &str) -> Outcome {
-        let mut outcome = Outcome {
+    fn alternatives(
+        &self,
+        checks: &ValueChecks,
+        value: &Value,
+        old: Option<&Value>,
+        name: &str,
+    ) -> ValidationOutcome {
+        let mut outcome = ValidationOutcome {
             right: 1,
-            ..Outcome::default()
+            ..ValidationOutcome::default()
         };
         let attempt = |id: &NodeId| self.check(self.schema.node(*id), value, old, name);
         if !checks.any_of.is_empty() {
@@ -340,7 +357,7 @@ impl Walk<'_> {
             }
         }
         if !checks.all_of.is_empty() {
-            let results: Vec<Outcome> = checks.all_of.iter().map(attempt).collect();
+            let results: Vec<ValidationOutcome> = checks.all_of.iter().map(attempt).collect();
             let valid = results.iter().filter(|result| result.errors.is_empty()).count();
             let total = results.len();
             for result in results {
@@ -387,10 +404,13 @@ impl Walk<'_> {
     }
 }
 
-/// How many alternatives fit, and either the first of them or the closest miss.
-fn best_of(alternatives: &[NodeId], attempt: &impl Fn(&NodeId) -> Outcome) -> (usize, Outcome) {
+/// Returns how many alternatives match, and the first of them or the closest one.
+fn best_of(
+    alternatives: &[NodeId],
+    attempt: &impl Fn(&NodeId) -> ValidationOutcome,
+) -> (usize, ValidationOutcome) {
     let mut valid = 0;
-    let mut best: Option<Outcome> = None;
+    let mut best: Option<ValidationOutcome> = None;
     for alternative in alternatives {
         let outcome = attempt(alternative);
         if outcome.errors.is_empty() {
@@ -413,7 +433,7 @@ fn member_name(name: &str, key: &str) -> String {
     }
 }
 
-/// Equality of values, where numbers are equal when they have the same value.
+/// Compares values; numbers are equal if they have the same value.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),

@@ -1,18 +1,18 @@
-//! Field selectors: equality on the few fields a kind offers.
+//! Field selectors: equality on the fields that a kind supports.
 //!
-//! A selector is parsed for one kind and refuses labels that the kind does not offer, so matching cannot fail.
+//! A selector is parsed for one kind and rejects unsupported fields, so that matching cannot fail.
 
-use crate::kinds::{BuiltIn, Scope, SelectableField, UnsupportedLabel};
+use crate::kinds::{BuiltIn, KindScope, SelectableField, UnsupportedLabel};
 use serde_json::Value;
 use std::fmt;
 
-/// What a field selector may name.
+/// The fields that a selector may use.
 #[derive(Clone, Copy, Debug)]
 pub enum SelectableFields<'a> {
     BuiltIn(&'static BuiltIn),
     /// A custom resource: its name, its namespace, and the `selectableFields` of its version.
     Custom {
-        scope: Scope,
+        scope: KindScope,
         json_paths: &'a [String],
     },
 }
@@ -23,17 +23,17 @@ pub enum FieldOperator {
     NotEquals,
 }
 
-/// One comparison; a selector asks for all of its comparisons at once.
+/// One comparison; a selector requires all of its comparisons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldTerm {
     pub label: String,
     pub operator: FieldOperator,
     pub value: String,
-    source: Source,
+    source: SelectedField,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
+enum SelectedField {
     Known(SelectableField),
     /// A dotted path without its leading dot.
     Path(String),
@@ -45,14 +45,14 @@ pub struct FieldSelector {
     terms: Vec<FieldTerm>,
 }
 
-/// Why a field selector was refused: always 400.
+/// The reason why a field selector was rejected: always 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldSelectorError {
     #[error("invalid selector: '{selector}'; can't understand '{term}'")]
     Syntax { selector: String, term: String },
     #[error("invalid field selector: invalid escape sequence: {0}")]
     Escape(String),
-    // Kubernetes prints the number of the character here.
+    // Kubernetes prints the code point of the character here.
     #[error("invalid field selector: unescaped character in value: {}", u32::from(*.0))]
     Unescaped(char),
     #[error("{0}")]
@@ -60,7 +60,7 @@ pub enum FieldSelectorError {
 }
 
 impl FieldSelector {
-    /// Parses a selector (`metadata.name=a,spec.nodeName!=b`) against the fields a kind offers.
+    /// Parses a selector (`metadata.name=a,spec.nodeName!=b`) for the fields of a kind.
     pub fn parse(text: &str, fields: SelectableFields<'_>) -> Result<Self, FieldSelectorError> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
@@ -86,12 +86,12 @@ impl FieldSelector {
         Ok(Self { terms })
     }
 
-    /// Whether this selector lets every object pass.
+    /// Returns whether this selector matches every object.
     pub fn is_everything(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether an object in its stored form is selected.
+    /// Returns whether an object in its stored form is selected.
     pub fn selects(&self, object: &Value) -> bool {
         self.terms.iter().all(|term| {
             let equal = term.text(object) == term.value;
@@ -99,7 +99,7 @@ impl FieldSelector {
         })
     }
 
-    /// The value that this label must have, if the selector pins it to one.
+    /// Returns the only value of this field that the selector matches, if there is one.
     pub fn exact(&self, label: &str) -> Option<&str> {
         self.terms
             .iter()
@@ -115,28 +115,28 @@ impl FieldSelector {
 impl FieldTerm {
     fn text(&self, object: &Value) -> String {
         match &self.source {
-            Source::Known(field) => field.text(object),
-            Source::Path(path) => crate::kinds::text_at(object, path).unwrap_or_default(),
+            SelectedField::Known(field) => field.text(object),
+            SelectedField::Path(path) => crate::kinds::text_at(object, path).unwrap_or_default(),
         }
     }
 }
 
 impl SelectableFields<'_> {
-    fn source(self, label: &str) -> Result<Source, FieldSelectorError> {
+    fn source(self, label: &str) -> Result<SelectedField, FieldSelectorError> {
         let found = match self {
             Self::BuiltIn(kind) => kind
                 .selectable
                 .iter()
                 .find(|field| field.label == label)
                 .copied()
-                .map(Source::Known),
+                .map(SelectedField::Known),
             Self::Custom { scope, json_paths } => {
                 let own = label == "metadata.name"
-                    || (scope == Scope::Namespaced && label == "metadata.namespace")
+                    || (scope == KindScope::Namespaced && label == "metadata.namespace")
                     || json_paths
                         .iter()
                         .any(|path| path.strip_prefix('.').unwrap_or(path) == label);
-                own.then(|| Source::Path(label.to_owned()))
+                own.then(|| SelectedField::Path(label.to_owned()))
             }
         };
         found.ok_or_else(|| {
@@ -166,7 +166,7 @@ impl fmt::Display for FieldSelector {
     }
 }
 
-/// Splits at commas that no backslash precedes.
+/// Splits at unescaped commas.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut terms = Vec::new();
     let mut start = 0;
@@ -266,11 +266,11 @@ mod tests {
     fn custom_resources_offer_their_name_and_declared_fields() {
         let paths = vec![".spec.color".to_owned(), ".spec.size".to_owned()];
         let namespaced = SelectableFields::Custom {
-            scope: Scope::Namespaced,
+            scope: KindScope::Namespaced,
             json_paths: &paths,
         };
         let cluster = SelectableFields::Custom {
-            scope: Scope::Cluster,
+            scope: KindScope::Cluster,
             json_paths: &paths,
         };
         let object = json!({"metadata": {"name": "a"}, "spec": {"color": "red", "size": 3}});
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_selectors_are_refused_in_kubernetes_words() {
+    fn bad_selectors_are_rejected_with_kubernetes_messages() {
         for (text, expected) in [
             (
                 "metadata.name",

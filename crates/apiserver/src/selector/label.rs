@@ -7,9 +7,9 @@ use crate::names;
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// How a requirement relates a key to its values.
+/// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operator {
+pub enum LabelOperator {
     Equals,
     DoubleEquals,
     NotEquals,
@@ -21,12 +21,12 @@ pub enum Operator {
     LessThan,
 }
 
-/// One requirement; a selector asks for all of its requirements at once.
+/// One requirement; a selector requires all of its requirements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
+pub struct LabelRequirement {
     pub key: String,
-    pub operator: Operator,
-    /// Sorted and without repetition when it comes from a query string.
+    pub operator: LabelOperator,
+    /// Sorted and without duplicates if parsed from a query string.
     pub values: Vec<String>,
 }
 
@@ -36,10 +36,10 @@ pub enum LabelSelector {
     /// An absent selector object: selects no object at all.
     Nothing,
     /// All of these, ordered by key; none means every object.
-    All(Vec<Requirement>),
+    All(Vec<LabelRequirement>),
 }
 
-/// Why a selector was refused. Always the caller's mistake: 400 in a query, 422 inside an object.
+/// The reason why a selector was rejected: 400 in a query, 422 inside an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelSelectorError {
     #[error("{0}")]
@@ -51,7 +51,7 @@ pub enum LabelSelectorError {
 }
 
 impl LabelSelector {
-    /// The selector that matches every object.
+    /// Returns the selector that matches every object.
     pub fn everything() -> Self {
         Self::All(Vec::new())
     }
@@ -63,7 +63,7 @@ impl LabelSelector {
         Ok(Self::All(requirements))
     }
 
-    /// Reads a `LabelSelector` object (`matchLabels`, `matchExpressions`); `None` and null select nothing.
+    /// Parses a `LabelSelector` object (`matchLabels`, `matchExpressions`); `None` and null select nothing.
     pub fn from_object(selector: Option<&Value>) -> Result<Self, LabelSelectorError> {
         let Some(Value::Object(selector)) = selector else {
             return Ok(Self::Nothing);
@@ -76,7 +76,7 @@ impl LabelSelector {
             .flatten()
         {
             let values = vec![value.as_str().unwrap_or_default().to_owned()];
-            requirements.push(Requirement::new(key.clone(), Operator::Equals, values)?);
+            requirements.push(LabelRequirement::new(key.clone(), LabelOperator::Equals, values)?);
         }
         for expression in selector
             .get("matchExpressions")
@@ -84,19 +84,19 @@ impl LabelSelector {
             .into_iter()
             .flatten()
         {
-            requirements.push(Requirement::from_expression(expression)?);
+            requirements.push(LabelRequirement::from_expression(expression)?);
         }
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Self::All(requirements))
     }
 
-    /// The selector that asks for exactly these labels (`spec.selector` of a service).
+    /// Returns the selector for exactly these labels (`spec.selector` of a service).
     pub fn from_map(labels: &Map<String, Value>) -> Self {
         let mut requirements: Vec<_> = labels
             .iter()
-            .map(|(key, value)| Requirement {
+            .map(|(key, value)| LabelRequirement {
                 key: key.clone(),
-                operator: Operator::Equals,
+                operator: LabelOperator::Equals,
                 values: vec![value.as_str().unwrap_or_default().to_owned()],
             })
             .collect();
@@ -104,12 +104,12 @@ impl LabelSelector {
         Self::All(requirements)
     }
 
-    /// Whether this selector lets every object pass.
+    /// Returns whether this selector matches every object.
     pub fn is_everything(&self) -> bool {
         matches!(self, Self::All(requirements) if requirements.is_empty())
     }
 
-    /// Whether an object with these labels (`metadata.labels`, possibly absent) is selected.
+    /// Returns whether an object with these labels (`metadata.labels`, possibly absent) is selected.
     pub fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
         match self {
             Self::Nothing => false,
@@ -123,12 +123,12 @@ impl LabelSelector {
         }
     }
 
-    /// Whether a whole object is selected, by its `metadata.labels`.
+    /// Returns whether a whole object is selected, by its `metadata.labels`.
     pub fn selects(&self, object: &Value) -> bool {
         self.matches(object.pointer("/metadata/labels").and_then(Value::as_object))
     }
 
-    pub fn requirements(&self) -> &[Requirement] {
+    pub fn requirements(&self) -> &[LabelRequirement] {
         match self {
             Self::Nothing => &[],
             Self::All(requirements) => requirements,
@@ -136,9 +136,13 @@ impl LabelSelector {
     }
 }
 
-impl Requirement {
-    /// Checks key, operator and values against each other.
-    pub fn new(key: String, operator: Operator, values: Vec<String>) -> Result<Self, LabelSelectorError> {
+impl LabelRequirement {
+    /// Validates key, operator and values together.
+    pub fn new(
+        key: String,
+        operator: LabelOperator,
+        values: Vec<String>,
+    ) -> Result<Self, LabelSelectorError> {
         let mut problems = Vec::new();
         let key_problems = names::label_key(&key);
         if !key_problems.is_empty() {
@@ -155,7 +159,7 @@ impl Requirement {
                 problem,
             ));
         }
-        if matches!(operator, Operator::GreaterThan | Operator::LessThan) {
+        if matches!(operator, LabelOperator::GreaterThan | LabelOperator::LessThan) {
             for (index, value) in values
                 .iter()
                 .enumerate()
@@ -192,10 +196,10 @@ impl Requirement {
     fn from_expression(expression: &Value) -> Result<Self, LabelSelectorError> {
         let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or_default();
         let operator = match text("operator") {
-            "In" => Operator::In,
-            "NotIn" => Operator::NotIn,
-            "Exists" => Operator::Exists,
-            "DoesNotExist" => Operator::DoesNotExist,
+            "In" => LabelOperator::In,
+            "NotIn" => LabelOperator::NotIn,
+            "Exists" => LabelOperator::Exists,
+            "DoesNotExist" => LabelOperator::DoesNotExist,
             other => return Err(LabelSelectorError::UnknownOperator(other.to_owned())),
         };
         let values = expression
@@ -211,12 +215,12 @@ impl Requirement {
     fn matches(&self, label: Option<&str>) -> bool {
         let has = |label: &str| self.values.iter().any(|value| value == label);
         match self.operator {
-            Operator::Equals | Operator::DoubleEquals | Operator::In => label.is_some_and(has),
-            Operator::NotEquals | Operator::NotIn => !label.is_some_and(has),
-            Operator::Exists => label.is_some(),
-            Operator::DoesNotExist => label.is_none(),
-            Operator::GreaterThan => self.compares(label, |label, bound| label > bound),
-            Operator::LessThan => self.compares(label, |label, bound| label < bound),
+            LabelOperator::Equals | LabelOperator::DoubleEquals | LabelOperator::In => label.is_some_and(has),
+            LabelOperator::NotEquals | LabelOperator::NotIn => !label.is_some_and(has),
+            LabelOperator::Exists => label.is_some(),
+            LabelOperator::DoesNotExist => label.is_none(),
+            LabelOperator::GreaterThan => self.compares(label, |label, bound| label > bound),
+            LabelOperator::LessThan => self.compares(label, |label, bound| label < bound),
         }
     }
 
@@ -227,7 +231,7 @@ impl Requirement {
     }
 }
 
-impl Operator {
+impl LabelOperator {
     fn refuse_count(self, values: &[String]) -> Option<&'static str> {
         match self {
             Self::In | Self::NotIn if values.is_empty() => {
@@ -259,22 +263,22 @@ impl fmt::Display for LabelSelector {
     }
 }
 
-impl fmt::Display for Requirement {
+impl fmt::Display for LabelRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = &self.key;
         let mut values = self.values.clone();
         values.sort_unstable();
         let values = values.join(",");
         match self.operator {
-            Operator::Equals => write!(f, "{key}={values}"),
-            Operator::DoubleEquals => write!(f, "{key}=={values}"),
-            Operator::NotEquals => write!(f, "{key}!={values}"),
-            Operator::In => write!(f, "{key} in ({values})"),
-            Operator::NotIn => write!(f, "{key} notin ({values})"),
-            Operator::Exists => write!(f, "{key}"),
-            Operator::DoesNotExist => write!(f, "!{key}"),
-            Operator::GreaterThan => write!(f, "{key}>{values}"),
-            Operator::LessThan => write!(f, "{key}<{values}"),
+            LabelOperator::Equals => write!(f, "{key}={values}"),
+            LabelOperator::DoubleEquals => write!(f, "{key}=={values}"),
+            LabelOperator::NotEquals => write!(f, "{key}!={values}"),
+            LabelOperator::In => write!(f, "{key} in ({values})"),
+            LabelOperator::NotIn => write!(f, "{key} notin ({values})"),
+            LabelOperator::Exists => write!(f, "{key}"),
+            LabelOperator::DoesNotExist => write!(f, "!{key}"),
+            LabelOperator::GreaterThan => write!(f, "{key}>{values}"),
+            LabelOperator::LessThan => write!(f, "{key}<{values}"),
         }
     }
 }

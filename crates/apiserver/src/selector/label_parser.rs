@@ -1,31 +1,30 @@
 //! The grammar of label selectors in query strings.
 //!
-//! The words of its refusals are Kubernetes' own, including where they are odd: clients show them to people who
-//! then search for them.
+//! Error messages are those of Kubernetes, including where they are odd, because users search for them.
 
-use super::label::{LabelSelectorError, Operator, Requirement};
+use super::label::{LabelOperator, LabelRequirement, LabelSelectorError};
 use crate::field_error::FieldError;
 use crate::names;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Parses a whole selector; an empty text has no requirement.
-pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, LabelSelectorError> {
-    let mut parser = Parser {
+pub(super) fn parse(text: &str) -> Result<Vec<LabelRequirement>, LabelSelectorError> {
+    let mut parser = SelectorParser {
         tokens: scan(text),
         position: 0,
     };
     let mut requirements = Vec::new();
     loop {
         match parser.peek() {
-            Token::Identifier(_) | Token::Keyword(_) | Token::Symbol("!") => {
+            SelectorToken::Identifier(_) | SelectorToken::Keyword(_) | SelectorToken::Symbol("!") => {
                 let requirement = parser.requirement().map_err(|error| {
                     LabelSelectorError::Syntax(format!("unable to parse requirement: {error}"))
                 })?;
                 requirements.push(requirement);
             }
-            Token::End => return Ok(requirements),
-            other @ Token::Symbol(_) => {
+            SelectorToken::End => return Ok(requirements),
+            other @ SelectorToken::Symbol(_) => {
                 return Err(syntax(format!(
                     "found '{}', expected: !, identifier, or 'end of string'",
                     other.literal()
@@ -33,9 +32,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, LabelSelectorError> 
             }
         }
         match parser.next() {
-            Token::End => return Ok(requirements),
-            Token::Symbol(",") => match parser.peek() {
-                Token::Identifier(_) | Token::Keyword(_) | Token::Symbol("!") => {}
+            SelectorToken::End => return Ok(requirements),
+            SelectorToken::Symbol(",") => match parser.peek() {
+                SelectorToken::Identifier(_) | SelectorToken::Keyword(_) | SelectorToken::Symbol("!") => {}
                 other => {
                     return Err(syntax(format!(
                         "found '{}', expected: identifier after ','",
@@ -54,7 +53,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, LabelSelectorError> 
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
+enum SelectorToken {
     Identifier(String),
     /// `in` and `notin`: operators after a key, plain text elsewhere.
     Keyword(&'static str),
@@ -62,7 +61,7 @@ enum Token {
     End,
 }
 
-impl Token {
+impl SelectorToken {
     fn literal(&self) -> &str {
         match self {
             Self::Identifier(text) => text,
@@ -71,7 +70,7 @@ impl Token {
         }
     }
 
-    /// The text of a key or value, where `in` and `notin` are ordinary words.
+    /// Returns the text of a key or value, where `in` and `notin` are ordinary words.
     fn word(&self) -> Option<&str> {
         match self {
             Self::Identifier(text) => Some(text),
@@ -81,25 +80,28 @@ impl Token {
     }
 }
 
-struct Parser {
-    tokens: Vec<Token>,
+struct SelectorParser {
+    tokens: Vec<SelectorToken>,
     position: usize,
 }
 
-impl Parser {
-    fn peek(&self) -> Token {
-        self.tokens.get(self.position).cloned().unwrap_or(Token::End)
+impl SelectorParser {
+    fn peek(&self) -> SelectorToken {
+        self.tokens
+            .get(self.position)
+            .cloned()
+            .unwrap_or(SelectorToken::End)
     }
 
-    fn next(&mut self) -> Token {
+    fn next(&mut self) -> SelectorToken {
         let token = self.peek();
         self.position += 1;
         token
     }
 
-    fn requirement(&mut self) -> Result<Requirement, LabelSelectorError> {
+    fn requirement(&mut self) -> Result<LabelRequirement, LabelSelectorError> {
         let mut token = self.next();
-        let negated = token == Token::Symbol("!");
+        let negated = token == SelectorToken::Symbol("!");
         if negated {
             token = self.next();
         }
@@ -114,31 +116,31 @@ impl Parser {
             let error = FieldError::invalid("<nil>", &Value::from(key), &problems.join("; "));
             return Err(LabelSelectorError::Requirement(vec![error]));
         }
-        let ends = matches!(self.peek(), Token::End | Token::Symbol(","));
+        let ends = matches!(self.peek(), SelectorToken::End | SelectorToken::Symbol(","));
         if negated {
-            return Requirement::new(key, Operator::DoesNotExist, Vec::new());
+            return LabelRequirement::new(key, LabelOperator::DoesNotExist, Vec::new());
         }
         if ends {
-            return Requirement::new(key, Operator::Exists, Vec::new());
+            return LabelRequirement::new(key, LabelOperator::Exists, Vec::new());
         }
         let operator = self.operator()?;
         let values = match operator {
-            Operator::In | Operator::NotIn => self.values()?,
+            LabelOperator::In | LabelOperator::NotIn => self.values()?,
             _ => BTreeSet::from([self.exact_value()?]),
         };
-        Requirement::new(key, operator, values.into_iter().collect())
+        LabelRequirement::new(key, operator, values.into_iter().collect())
     }
 
-    fn operator(&mut self) -> Result<Operator, LabelSelectorError> {
+    fn operator(&mut self) -> Result<LabelOperator, LabelSelectorError> {
         let token = self.next();
         Ok(match token {
-            Token::Keyword("in") => Operator::In,
-            Token::Keyword("notin") => Operator::NotIn,
-            Token::Symbol("=") => Operator::Equals,
-            Token::Symbol("==") => Operator::DoubleEquals,
-            Token::Symbol("!=") => Operator::NotEquals,
-            Token::Symbol(">") => Operator::GreaterThan,
-            Token::Symbol("<") => Operator::LessThan,
+            SelectorToken::Keyword("in") => LabelOperator::In,
+            SelectorToken::Keyword("notin") => LabelOperator::NotIn,
+            SelectorToken::Symbol("=") => LabelOperator::Equals,
+            SelectorToken::Symbol("==") => LabelOperator::DoubleEquals,
+            SelectorToken::Symbol("!=") => LabelOperator::NotEquals,
+            SelectorToken::Symbol(">") => LabelOperator::GreaterThan,
+            SelectorToken::Symbol("<") => LabelOperator::LessThan,
             other => {
                 return Err(syntax(format!(
                     "found '{}', expected: in, notin, =, ==, !=, gt, lt",
@@ -149,7 +151,7 @@ impl Parser {
     }
 
     fn exact_value(&mut self) -> Result<String, LabelSelectorError> {
-        if matches!(self.peek(), Token::End | Token::Symbol(",")) {
+        if matches!(self.peek(), SelectorToken::End | SelectorToken::Symbol(",")) {
             return Ok(String::new());
         }
         let token = self.next();
@@ -164,15 +166,15 @@ impl Parser {
 
     fn values(&mut self) -> Result<BTreeSet<String>, LabelSelectorError> {
         let open = self.next();
-        if open != Token::Symbol("(") {
+        if open != SelectorToken::Symbol("(") {
             return Err(syntax(format!("found '{}' expected: '('", open.literal())));
         }
         let first = self.peek();
-        if first == Token::Symbol(")") {
+        if first == SelectorToken::Symbol(")") {
             self.next();
             return Ok(BTreeSet::from([String::new()]));
         }
-        if first.word().is_none() && first != Token::Symbol(",") {
+        if first.word().is_none() && first != SelectorToken::Symbol(",") {
             return Err(syntax(format!(
                 "found '{}', expected: ',', ')' or identifier",
                 first.literal()
@@ -191,8 +193,8 @@ impl Parser {
             if let Some(text) = token.word() {
                 values.insert(text.to_owned());
                 match self.peek() {
-                    Token::Symbol(",") => {}
-                    Token::Symbol(")") => return Ok(values),
+                    SelectorToken::Symbol(",") => {}
+                    SelectorToken::Symbol(")") => return Ok(values),
                     other => {
                         return Err(syntax(format!(
                             "found '{}', expected: ',' or ')'",
@@ -200,12 +202,12 @@ impl Parser {
                         )));
                     }
                 }
-            } else if token == Token::Symbol(",") {
-                // An empty place between, before or after commas is the empty value.
-                if values.is_empty() || matches!(self.peek(), Token::Symbol("," | ")")) {
+            } else if token == SelectorToken::Symbol(",") {
+                // An empty text between, before or after commas is the empty value.
+                if values.is_empty() || matches!(self.peek(), SelectorToken::Symbol("," | ")")) {
                     values.insert(String::new());
                 }
-                if self.peek() == Token::Symbol(")") {
+                if self.peek() == SelectorToken::Symbol(")") {
                     return Ok(values);
                 }
             } else {
@@ -218,22 +220,22 @@ impl Parser {
     }
 }
 
-/// Longer symbols first, so that the first one that fits is the right one.
+/// Longer symbols first, so that the first match is the right one.
 const SYMBOLS: &[&str] = &["==", "!=", "=", "!", "(", ")", ",", ">", "<"];
 
-fn scan(text: &str) -> Vec<Token> {
+fn scan(text: &str) -> Vec<SelectorToken> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start_matches(is_blank);
     while !rest.is_empty() {
         let taken = if let Some(symbol) = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
-            tokens.push(Token::Symbol(symbol));
+            tokens.push(SelectorToken::Symbol(symbol));
             symbol.len()
         } else {
             let end = rest.find(|c| is_symbol(c) || is_blank(c)).unwrap_or(rest.len());
             tokens.push(match &rest[..end] {
-                "in" => Token::Keyword("in"),
-                "notin" => Token::Keyword("notin"),
-                word => Token::Identifier(word.to_owned()),
+                "in" => SelectorToken::Keyword("in"),
+                "notin" => SelectorToken::Keyword("notin"),
+                word => SelectorToken::Identifier(word.to_owned()),
             });
             end
         };

@@ -1,10 +1,10 @@
-//! Label and field selectors: parsing, matching, and refusing in Kubernetes' words.
+//! Label and field selectors: parsing and matching, with Kubernetes' error messages.
 //!
-//! A selector is parsed once per request and then asked about many objects; it never looks anything up.
+//! A selector is parsed once per request and matched against many objects.
 
 mod field;
 mod label;
 mod label_parser;
 
 pub use field::{FieldOperator, FieldSelector, FieldSelectorError, FieldTerm, SelectableFields};
-pub use label::{LabelSelector, LabelSelectorError, Operator, Requirement};
+pub use label::{LabelOperator, LabelRequirement, LabelSelector, LabelSelectorError};

@@ -1,7 +1,7 @@
-//! The one file: current objects and the revision counter, nothing else.
+//! The database file: current objects and the revision counter, nothing else.
 //!
-//! A batch is one transaction; when [`Disk::commit`] returns it is on stable storage. History for watches lives in
-//! memory only, exactly as a kube-apiserver's watch cache does.
+//! A batch is one transaction, which is on stable storage when [`StoreFile::commit`] returns. History for watches is in
+//! memory only, as in a kube-apiserver's watch cache.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use bytes::Bytes;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::StoreError;
-use super::object::{Key, Stored};
+use super::object::{ObjectKey, StoredObject};
 
 const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
 const COUNTERS: TableDefinition<'_, &str, u64> = TableDefinition::new("counters");
 const REVISION: &str = "revision";
-/// Raised when the layout of the tables changes, so that an older binary refuses instead of misreading.
+/// Incremented when the layout of the tables changes, so that an older binary rejects the file.
 const LAYOUT: &str = "layout";
 const LAYOUT_VERSION: u64 = 1;
 
@@ -23,25 +23,25 @@ const LAYOUT_VERSION: u64 = 1;
 const SEPARATOR: char = '\0';
 
 #[derive(Debug)]
-pub(super) struct Disk {
+pub(super) struct StoreFile {
     database: Database,
 }
 
-/// What was on disk at start.
+/// The content of the file at start.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(super) struct LoadedFile {
     pub revision: u64,
-    pub objects: Vec<Stored>,
+    pub objects: Vec<StoredObject>,
 }
 
 /// One durable effect of a write.
 #[derive(Debug)]
-pub(super) enum Effect {
-    Put(Arc<Stored>),
-    Remove(Key),
+pub(super) enum DiskEffect {
+    Put(Arc<StoredObject>),
+    Remove(ObjectKey),
 }
 
-impl Disk {
+impl StoreFile {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let database = Database::create(path).map_err(StoreError::open(path))?;
         let disk = Self { database };
@@ -62,7 +62,7 @@ impl Disk {
                 Some(LAYOUT_VERSION) => {}
                 Some(other) => {
                     return Err(redb::Error::Corrupted(format!(
-                        "layout {other} was written by another version of this program (this one knows {LAYOUT_VERSION})"
+                        "layout {other} was written by another version of this program, which supports layout {LAYOUT_VERSION}"
                     )));
                 }
             }
@@ -71,7 +71,7 @@ impl Disk {
         Ok(())
     }
 
-    pub fn load(&self) -> Result<Loaded, StoreError> {
+    pub fn load(&self) -> Result<LoadedFile, StoreError> {
         let transaction = self.database.begin_read().map_err(StoreError::disk)?;
         let counters = transaction.open_table(COUNTERS).map_err(StoreError::disk)?;
         let revision = counters
@@ -84,22 +84,22 @@ impl Disk {
             let (name, value) = entry.map_err(StoreError::disk)?;
             objects.push(decode(name.value(), value.value())?);
         }
-        Ok(Loaded { revision, objects })
+        Ok(LoadedFile { revision, objects })
     }
 
-    /// Writes a batch and the revision it ends at, durably.
-    pub fn commit(&self, effects: &[Effect], revision: u64) -> Result<(), StoreError> {
+    /// Writes a batch and its last revision, durably.
+    pub fn commit(&self, effects: &[DiskEffect], revision: u64) -> Result<(), StoreError> {
         let transaction = self.database.begin_write().map_err(StoreError::disk)?;
         {
             let mut objects = transaction.open_table(OBJECTS).map_err(StoreError::disk)?;
             for effect in effects {
                 match effect {
-                    Effect::Put(stored) => {
+                    DiskEffect::Put(stored) => {
                         objects
                             .insert(disk_key(&stored.key).as_str(), encode(stored).as_slice())
                             .map_err(StoreError::disk)?;
                     }
-                    Effect::Remove(key) => {
+                    DiskEffect::Remove(key) => {
                         objects.remove(disk_key(key).as_str()).map_err(StoreError::disk)?;
                     }
                 }
@@ -111,26 +111,26 @@ impl Disk {
     }
 }
 
-fn disk_key(key: &Key) -> String {
+fn disk_key(key: &ObjectKey) -> String {
     format!("{}{SEPARATOR}{}", key.resource, key.path)
 }
 
-fn encode(stored: &Stored) -> Vec<u8> {
+fn encode(stored: &StoredObject) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(stored.json().len() + size_of::<u64>());
     bytes.extend_from_slice(&stored.revision.to_le_bytes());
     bytes.extend_from_slice(stored.json());
     bytes
 }
 
-fn decode(name: &str, value: &[u8]) -> Result<Stored, StoreError> {
+fn decode(name: &str, value: &[u8]) -> Result<StoredObject, StoreError> {
     let damaged = || StoreError::NotAnObject {
         path: name.replace(SEPARATOR, "/"),
     };
     let (resource, path) = name.split_once(SEPARATOR).ok_or_else(damaged)?;
     let (revision, json) = value.split_first_chunk::<8>().ok_or_else(damaged)?;
-    let key = Key {
+    let key = ObjectKey {
         resource: Arc::from(resource),
         path: Arc::from(path),
     };
-    Stored::decode(key, u64::from_le_bytes(*revision), Bytes::copy_from_slice(json))
+    StoredObject::decode(key, u64::from_le_bytes(*revision), Bytes::copy_from_slice(json))
 }

@@ -1,7 +1,7 @@
-//! What happened to one resource lately: the source of watches and of lists at a past revision.
+//! The recent events of one resource: the source of watches and of lists at a past revision.
 //!
-//! The history is bounded by count, size and age. There is no queue per watcher: each keeps a revision and reads on
-//! from there, and one that falls behind the oldest event kept has expired.
+//! The history is bounded by count, size and age. There is no queue per watcher: each holds a revision and reads on
+//! from there. A watcher behind the oldest event has expired.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::object::{Key, Stored};
+use super::object::{ObjectKey, StoredObject};
 
-/// How much of the past is kept, per resource.
+/// The bounds of the history, per resource.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     pub events: usize,
@@ -33,54 +33,54 @@ impl Default for Retention {
 
 /// One change of one object.
 #[derive(Debug)]
-pub struct Event {
+pub struct StoreEvent {
     pub revision: u64,
-    pub change: Change,
-    pub previous: Option<Arc<Stored>>,
+    pub change: EventChange,
+    pub previous: Option<Arc<StoredObject>>,
     at: Instant,
-    frames: Frames,
+    frames: WatchFrames,
 }
 
-/// What the change left behind.
+/// The result of the change.
 #[derive(Debug)]
-pub enum Change {
-    Put(Arc<Stored>),
+pub enum EventChange {
+    Put(Arc<StoredObject>),
     /// The object as it last was, under the revision of its removal.
-    Removed(Arc<Stored>),
+    Removed(Arc<StoredObject>),
 }
 
-/// Watch frames shared by every watcher that asks for the stored form.
+/// Watch frames shared by all watchers of the stored form.
 #[derive(Debug, Default)]
-pub(crate) struct Frames {
+pub(crate) struct WatchFrames {
     pub natural: OnceLock<Bytes>,
     pub entered: OnceLock<Bytes>,
     pub left: OnceLock<Bytes>,
 }
 
-impl Event {
-    pub(super) fn new(revision: u64, change: Change, previous: Option<Arc<Stored>>) -> Self {
+impl StoreEvent {
+    pub(super) fn new(revision: u64, change: EventChange, previous: Option<Arc<StoredObject>>) -> Self {
         Self {
             revision,
             change,
             previous,
             at: Instant::now(),
-            frames: Frames::default(),
+            frames: WatchFrames::default(),
         }
     }
 
-    /// The object the event is about, as it is after the event (or last was).
-    pub fn object(&self) -> &Arc<Stored> {
+    /// Returns the object after the event, or its last state.
+    pub fn object(&self) -> &Arc<StoredObject> {
         match &self.change {
-            Change::Put(stored) | Change::Removed(stored) => stored,
+            EventChange::Put(stored) | EventChange::Removed(stored) => stored,
         }
     }
 
-    pub(crate) fn frames(&self) -> &Frames {
+    pub(crate) fn frames(&self) -> &WatchFrames {
         &self.frames
     }
 
     fn weight(&self) -> usize {
-        // `previous` is the object of an earlier event, mostly; counting it again keeps the bound honest when it is not.
+        // `previous` is mostly the object of an earlier event. Counting it again keeps the bound valid if it is not.
         self.object().weight() + self.previous.as_ref().map_or(0, |previous| previous.weight())
     }
 }
@@ -88,22 +88,22 @@ impl Event {
 /// A revision older than what is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too old resource version: {asked} ({oldest})")]
-pub struct Expired {
+pub struct ExpiredRevision {
     pub asked: u64,
     pub oldest: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct History {
-    events: VecDeque<Arc<Event>>,
+pub(super) struct EventHistory {
+    events: VecDeque<Arc<StoreEvent>>,
     bytes: usize,
     /// Every event after this revision is kept.
     floor: u64,
-    /// Lists at revisions before this one are refused although the events to rebuild them may still be here.
+    /// Lists at older revisions are rejected, even if the events to rebuild them still exist.
     compacted: u64,
 }
 
-impl History {
+impl EventHistory {
     pub fn starting_at(floor: u64, compacted: u64) -> Self {
         Self {
             events: VecDeque::new(),
@@ -113,7 +113,7 @@ impl History {
         }
     }
 
-    pub fn push(&mut self, event: Arc<Event>, retention: &Retention) {
+    pub fn push(&mut self, event: Arc<StoreEvent>, retention: &Retention) {
         self.bytes += event.weight();
         self.events.push_back(event);
         while self.events.len() > retention.events || self.bytes > retention.bytes && self.events.len() > 1 {
@@ -121,7 +121,7 @@ impl History {
         }
     }
 
-    /// Forgets events older than the retention allows.
+    /// Removes events older than the retention.
     pub fn expire(&mut self, retention: &Retention, now: Instant) {
         while let Some(oldest) = self.events.front() {
             if now.duration_since(oldest.at) < retention.age {
@@ -131,7 +131,7 @@ impl History {
         }
     }
 
-    /// Forgets everything up to and including a revision.
+    /// Removes everything up to and including a revision.
     pub fn compact(&mut self, revision: u64) {
         while self
             .events
@@ -150,15 +150,18 @@ impl History {
         }
     }
 
-    /// Up to `limit` events after a revision, oldest first.
-    pub fn after(&self, revision: u64, limit: usize) -> Result<Vec<Arc<Event>>, Expired> {
+    /// Returns up to `limit` events after a revision, oldest first.
+    pub fn after(&self, revision: u64, limit: usize) -> Result<Vec<Arc<StoreEvent>>, ExpiredRevision> {
         check(revision, self.floor)?;
         let start = self.events.partition_point(|event| event.revision <= revision);
         Ok(self.events.iter().skip(start).take(limit).cloned().collect())
     }
 
-    /// What differs between now and a past revision: for each changed path, the object of that time.
-    pub fn undo(&self, revision: u64) -> Result<HashMap<Key, Option<Arc<Stored>>>, Expired> {
+    /// Returns the differences from now to a past revision: the old object of each changed path.
+    pub fn undo(
+        &self,
+        revision: u64,
+    ) -> Result<HashMap<ObjectKey, Option<Arc<StoredObject>>>, ExpiredRevision> {
         check(revision, self.floor.max(self.compacted))?;
         let mut then = HashMap::new();
         for event in self
@@ -173,9 +176,9 @@ impl History {
     }
 }
 
-fn check(asked: u64, oldest: u64) -> Result<(), Expired> {
+fn check(asked: u64, oldest: u64) -> Result<(), ExpiredRevision> {
     if asked < oldest {
-        return Err(Expired { asked, oldest });
+        return Err(ExpiredRevision { asked, oldest });
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! A revisioned store of JSON objects in one file.
 //!
-//! It gives every change a revision from one total order, keeps the current objects in memory, remembers the recent
-//! past for watches and paged lists, and acknowledges a write only when it is on stable storage. It knows nothing of
-//! Kubernetes kinds, of HTTP, or of who asks.
+//! Every change has a revision from one total order. Current objects are in memory, with the recent history for watches
+//! and paged lists. A write is acknowledged when it is on stable storage. The store is independent of Kubernetes kinds,
+//! of HTTP and of authorization.
 
 mod disk;
 mod history;
@@ -19,19 +19,19 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-pub use history::{Change, Event, Expired, Retention};
-pub use object::{Head, Key, OwnerReference, Stored, write_type_meta};
-pub use state::{Events, Page};
-pub use writer::{Expect, Write};
+pub use history::{EventChange, ExpiredRevision, Retention, StoreEvent};
+pub use object::{ObjectKey, ObjectMetaView, OwnerReference, StoredObject, write_type_meta};
+pub use state::{EventBatch, ObjectPage};
+pub use writer::{Precondition, StoreWrite};
 
-use disk::Disk;
-use state::State;
-use writer::Writer;
+use disk::StoreFile;
+use state::StoreState;
+use writer::StoreWriter;
 
-/// Longer than any flush of a disk that works.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
+/// Longer than any flush of a working disk.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why the store refused or failed.
+/// The reason why the store rejected a write or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("opening the store {path}: {source}")]
@@ -87,23 +87,23 @@ impl StoreError {
 
 /// The store: cheap to share behind an `Arc`.
 #[derive(Debug)]
-pub struct Store {
-    state: Arc<RwLock<State>>,
-    writer: Arc<Writer>,
+pub struct ObjectStore {
+    state: Arc<RwLock<StoreState>>,
+    writer: Arc<StoreWriter>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Store {
-    /// Opens the file, creating it when there is none.
+impl ObjectStore {
+    /// Opens the file, or creates it.
     pub fn open(path: &Path, retention: Retention) -> Result<Self, StoreError> {
-        let disk = Disk::open(path)?;
+        let disk = StoreFile::open(path)?;
         let loaded = disk.load()?;
-        let state = Arc::new(RwLock::new(State::load(
+        let state = Arc::new(RwLock::new(StoreState::load(
             loaded.revision,
             loaded.objects,
             retention,
         )));
-        let (writer, thread) = Writer::start(disk, Arc::clone(&state))?;
+        let (writer, thread) = StoreWriter::start(disk, Arc::clone(&state))?;
         Ok(Self {
             state,
             writer,
@@ -112,45 +112,50 @@ impl Store {
     }
 
     /// Applies one change and returns once it is durable and visible.
-    pub async fn write(&self, key: Key, expect: Expect, write: Write) -> Result<Arc<Stored>, StoreError> {
+    pub async fn write(
+        &self,
+        key: ObjectKey,
+        expect: Precondition,
+        write: StoreWrite,
+    ) -> Result<Arc<StoredObject>, StoreError> {
         let durable = self.writer.submit(key, expect, write)?;
         durable.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// The durable version of an object.
-    pub fn get(&self, key: &Key) -> Option<Arc<Stored>> {
+    /// Returns the durable version of an object.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<StoredObject>> {
         self.state.read().get(key)
     }
 
-    /// The newest accepted version of an object, which may still be on its way to disk.
-    pub fn latest(&self, key: &Key) -> Option<Arc<Stored>> {
+    /// Returns the newest accepted version of an object, which may not be durable yet.
+    pub fn latest(&self, key: &ObjectKey) -> Option<Arc<StoredObject>> {
         self.writer.latest(key)
     }
 
-    /// The newest durable revision.
+    /// Returns the newest durable revision.
     pub fn revision(&self) -> u64 {
         self.state.read().revision
     }
 
-    pub fn by_uid(&self, uid: &str) -> Option<Arc<Stored>> {
+    pub fn by_uid(&self, uid: &str) -> Option<Arc<StoredObject>> {
         self.state.read().by_uid(uid)
     }
 
-    /// Objects that name this uid among their owners.
-    pub fn dependents(&self, uid: &str) -> Vec<Arc<Stored>> {
+    /// Returns the objects with this uid among their owners.
+    pub fn dependents(&self, uid: &str) -> Vec<Arc<StoredObject>> {
         self.state.read().dependents(uid)
     }
 
-    /// Hands over the objects whose relations changed since the last call.
-    pub fn take_suspects(&self) -> BTreeSet<Key> {
-        self.state.write().take_suspects()
+    /// Takes the objects whose relations changed since the last call.
+    pub fn take_gc_candidates(&self) -> BTreeSet<ObjectKey> {
+        self.state.write().take_gc_candidates()
     }
 
-    pub fn suspect_again(&self, key: Key) {
-        self.state.write().suspect_again(key);
+    pub fn add_gc_candidate_again(&self, key: ObjectKey) {
+        self.state.write().add_gc_candidate_again(key);
     }
 
-    /// The resources that have at least one object.
+    /// Returns the resources that have at least one object.
     pub fn resource_names(&self) -> Vec<Arc<str>> {
         self.state.read().resource_names()
     }
@@ -159,32 +164,37 @@ impl Store {
         self.state.read().count(resource)
     }
 
-    /// Everything of a resource now; an empty namespace means all of them.
-    pub fn list(&self, resource: &str, namespace: &str) -> Page {
+    /// Returns all objects of a resource; an empty namespace means all namespaces.
+    pub fn list(&self, resource: &str, namespace: &str) -> ObjectPage {
         self.state.read().list(resource, namespace)
     }
 
-    /// At most one object, as a list.
-    pub fn get_page(&self, key: &Key) -> Page {
+    /// Returns at most one object, as a list.
+    pub fn get_page(&self, key: &ObjectKey) -> ObjectPage {
         let state = self.state.read();
-        Page {
+        ObjectPage {
             revision: state.revision,
             objects: state.get(key).into_iter().collect(),
         }
     }
 
-    /// Everything of a resource at a past revision, from a path on.
+    /// Returns the objects of a resource at a past revision, from a path on.
     pub fn list_at(
         &self,
         resource: &str,
         namespace: &str,
         revision: u64,
         from: Option<&str>,
-    ) -> Result<Page, Expired> {
+    ) -> Result<ObjectPage, ExpiredRevision> {
         self.state.read().list_at(resource, namespace, revision, from)
     }
 
-    pub fn events_after(&self, resource: &str, revision: u64, limit: usize) -> Result<Events, Expired> {
+    pub fn events_after(
+        &self,
+        resource: &str,
+        revision: u64,
+        limit: usize,
+    ) -> Result<EventBatch, ExpiredRevision> {
         self.state.read().events_after(resource, revision, limit)
     }
 
@@ -195,39 +205,39 @@ impl Store {
         let _ = tip.wait_for(|tip| *tip >= revision).await;
     }
 
-    /// Waits until everything accepted so far is visible, so that a refusal for its sake can be understood by reading.
+    /// Waits until everything accepted so far is visible, so that the cause of an error can be read.
     pub async fn settled(&self) {
         let accepted = self.writer.accepted();
-        // A write that failed to reach the disk never becomes visible; nobody should wait for it.
-        let _ = tokio::time::timeout(SETTLE_PATIENCE, self.reached(accepted)).await;
+        // A write that failed never becomes visible; the wait has a limit for that case.
+        let _ = tokio::time::timeout(SETTLE_TIMEOUT, self.reached(accepted)).await;
     }
 
-    /// Wakes at every new revision, whatever it is about.
+    /// Returns a channel that changes with every revision.
     pub fn tip(&self) -> watch::Receiver<u64> {
         self.state.read().tip()
     }
 
-    /// Wakes whenever the resource has a new event.
+    /// Returns a channel that changes with every event of the resource.
     pub fn subscribe(&self, resource: &Arc<str>) -> watch::Receiver<u64> {
         self.state.write().subscribe(resource)
     }
 
-    /// Forgets history that is older than the retention allows.
+    /// Removes history that is older than the retention.
     pub fn expire(&self) {
         self.state.write().expire(Instant::now());
     }
 
-    /// The newest revision that is forgotten for lists.
+    /// Returns the newest compacted revision.
     pub fn compacted(&self) -> u64 {
         self.state.read().compacted()
     }
 
-    /// Forgets all history up to a revision; watches and lists from before it are then told that it expired.
+    /// Compacts history up to a revision; earlier watches and lists then expire.
     pub fn compact(&self, revision: u64) {
         self.state.write().compact(revision);
     }
 
-    /// Finishes accepted writes and releases the file.
+    /// Completes accepted writes and releases the file.
     pub fn close(&self) {
         self.writer.close();
         if let Some(thread) = self.thread.lock().take() {
@@ -237,7 +247,7 @@ impl Store {
     }
 }
 
-impl Drop for Store {
+impl Drop for ObjectStore {
     fn drop(&mut self) {
         self.close();
     }

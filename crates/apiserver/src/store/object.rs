@@ -1,7 +1,7 @@
-//! One immutable version of one object, kept as the bytes that clients receive.
+//! One immutable version of one object, held as the bytes that clients receive.
 //!
-//! Objects stay serialised: a list is a concatenation and a watch event is shared by every watcher. What the server
-//! itself must know without parsing (labels, owners, finalizers) is extracted once, into [`Head`].
+//! Objects stay serialized: a list is a concatenation, and a watch event is shared by all watchers. The metadata that
+//! the server needs without parsing (labels, owners, finalizers) is extracted once, into [`ObjectMetaView`].
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,15 +11,15 @@ use serde_json::{Map, Value};
 
 use super::StoreError;
 
-/// Where an object lives: the stored resource (`nodes`, `machineconfigs.machineconfiguration.openshift.io`) and the
+/// The key of an object: the stored resource (`nodes`, `widgets.example.io`) and the
 /// path below it (`name`, or `namespace/name`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct ObjectKey {
     pub resource: Arc<str>,
     pub path: Arc<str>,
 }
 
-impl Key {
+impl ObjectKey {
     /// An empty namespace means a cluster-scoped object.
     pub fn new(resource: &Arc<str>, namespace: &str, name: &str) -> Self {
         let path = if namespace.is_empty() {
@@ -41,7 +41,7 @@ impl Key {
         self.path.split_once('/').map_or(&self.path, |(_, name)| name)
     }
 
-    /// The form in which errors of Kubernetes' storage name an object.
+    /// Returns the key as errors of Kubernetes' storage name it.
     pub fn registry_path(&self) -> String {
         format!("/registry/{}/{}", self.resource, self.path)
     }
@@ -59,10 +59,10 @@ pub struct OwnerReference {
     pub block_owner_deletion: Option<bool>,
 }
 
-/// The part of `metadata` that the server consults without parsing the object.
+/// The part of `metadata` that the server reads without parsing the object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Head {
+pub struct ObjectMetaView {
     pub uid: String,
     #[serde(deserialize_with = "null_as_default")]
     pub labels: Map<String, Value>,
@@ -85,26 +85,26 @@ where
 struct Wrapped {
     kind: String,
     #[serde(default)]
-    metadata: Head,
+    metadata: ObjectMetaView,
 }
 
 /// One version of one object.
 #[derive(Debug)]
-pub struct Stored {
-    pub key: Key,
+pub struct StoredObject {
+    pub key: ObjectKey,
     pub revision: u64,
     pub kind: String,
-    pub head: Head,
+    pub metadata: ObjectMetaView,
     json: Bytes,
-    /// Where the fields other than `kind` and `apiVersion` begin.
+    /// The offset of the first field after `kind` and `apiVersion`.
     body_at: usize,
     metadata_only: OnceLock<Bytes>,
     field_texts: OnceLock<Vec<String>>,
 }
 
-impl Stored {
-    /// Serialises an object, stamping its revision.
-    pub fn encode(key: Key, revision: u64, mut object: Map<String, Value>) -> Result<Self, StoreError> {
+impl StoredObject {
+    /// Serializes an object with its revision.
+    pub fn encode(key: ObjectKey, revision: u64, mut object: Map<String, Value>) -> Result<Self, StoreError> {
         let metadata = object
             .entry("metadata")
             .or_insert_with(|| Value::Object(Map::new()));
@@ -114,7 +114,7 @@ impl Stored {
             });
         };
         metadata.insert("resourceVersion".to_owned(), Value::from(revision.to_string()));
-        let head = Head::deserialize(&*metadata).map_err(|source| StoreError::Encode {
+        let head = ObjectMetaView::deserialize(&*metadata).map_err(|source| StoreError::Encode {
             path: key.registry_path(),
             source,
         })?;
@@ -132,7 +132,7 @@ impl Stored {
             key,
             revision,
             kind,
-            head,
+            metadata: head,
             json: Bytes::from(json),
             body_at,
             metadata_only: OnceLock::new(),
@@ -140,8 +140,8 @@ impl Stored {
         })
     }
 
-    /// Reads back what [`Stored::encode`] wrote.
-    pub fn decode(key: Key, revision: u64, json: Bytes) -> Result<Self, StoreError> {
+    /// Decodes the output of [`StoredObject::encode`].
+    pub fn decode(key: ObjectKey, revision: u64, json: Bytes) -> Result<Self, StoreError> {
         let wrapped: Wrapped = serde_json::from_slice(&json).map_err(|source| StoreError::Encode {
             path: key.registry_path(),
             source,
@@ -153,7 +153,7 @@ impl Stored {
             key,
             revision,
             kind: wrapped.kind,
-            head: wrapped.metadata,
+            metadata: wrapped.metadata,
             json,
             body_at,
             metadata_only: OnceLock::new(),
@@ -161,22 +161,22 @@ impl Stored {
         })
     }
 
-    /// The whole object as it was written.
+    /// Returns the whole object as it was written.
     pub fn json(&self) -> &Bytes {
         &self.json
     }
 
-    /// Everything after the type, up to and including the closing brace.
+    /// Returns everything after the type, up to and including the closing brace.
     pub fn body(&self) -> &[u8] {
         &self.json[self.body_at..]
     }
 
-    /// Everything before [`Stored::body`]: the opening brace, `kind` and `apiVersion`.
+    /// Returns everything before [`StoredObject::body`]: the opening brace, `kind` and `apiVersion`.
     pub fn type_meta(&self) -> &[u8] {
         &self.json[..self.body_at]
     }
 
-    /// The object as a value to change.
+    /// Returns the object as a JSON map.
     pub fn value(&self) -> Result<Map<String, Value>, StoreError> {
         serde_json::from_slice(&self.json).map_err(|source| StoreError::Encode {
             path: self.key.registry_path(),
@@ -184,7 +184,7 @@ impl Stored {
         })
     }
 
-    /// `"metadata":{...}}` and nothing else, serialised once.
+    /// Returns `"metadata":{...}}`, serialized once.
     pub fn metadata_body(&self) -> &Bytes {
         self.metadata_only.get_or_init(|| {
             #[derive(Deserialize)]
@@ -199,7 +199,7 @@ impl Stored {
         })
     }
 
-    /// The texts a field selector compares with, read once per version.
+    /// Returns the texts for field selectors, read once per version.
     pub fn field_texts(&self, read: impl FnOnce(&Value) -> Vec<String>) -> &[String] {
         self.field_texts.get_or_init(|| {
             let object = serde_json::from_slice::<Value>(&self.json).unwrap_or(Value::Null);
@@ -207,18 +207,18 @@ impl Stored {
         })
     }
 
-    /// The same object under a later revision: what a watcher is told when the object goes.
+    /// Returns the object under a later revision, for the event of its removal.
     pub fn at_revision(&self, revision: u64) -> Result<Self, StoreError> {
         Self::encode(self.key.clone(), revision, self.value()?)
     }
 
-    /// A rough size for bounding what history keeps.
+    /// Returns a rough size, which bounds the history.
     pub fn weight(&self) -> usize {
         self.json.len() + 512
     }
 }
 
-/// Opens an object with its type, ready for the body to follow.
+/// Begins an object with its type; the body follows.
 pub fn write_type_meta(out: &mut Vec<u8>, kind: &str, api_version: &str) {
     out.extend_from_slice(b"{\"kind\":");
     write_string(out, kind);
@@ -238,7 +238,7 @@ fn take_string(object: &mut Map<String, Value>, field: &str) -> String {
     }
 }
 
-/// The offset after `{"kind":"...","apiVersion":"...",` in bytes written by [`Stored::encode`].
+/// Returns the offset after `{"kind":"...","apiVersion":"...",` in the output of [`StoredObject::encode`].
 fn find_body(json: &[u8]) -> Option<usize> {
     let marker = b"\",\"apiVersion\":\"";
     let start = json.windows(marker.len()).position(|window| window == marker)? + marker.len();
@@ -251,9 +251,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn encode(object: &Value, revision: u64) -> Stored {
-        let key = Key::new(&Arc::from("configmaps"), "default", "a");
-        Stored::encode(key, revision, object.as_object().cloned().unwrap()).unwrap()
+    fn encode(object: &Value, revision: u64) -> StoredObject {
+        let key = ObjectKey::new(&Arc::from("configmaps"), "default", "a");
+        StoredObject::encode(key, revision, object.as_object().cloned().unwrap()).unwrap()
     }
 
     #[test]
@@ -261,10 +261,10 @@ mod tests {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "\"apiVersion\":\""},
             "metadata": {"name": "a", "uid": "u", "labels": {"x": "y"}, "finalizers": null}});
         let stored = encode(&object, 42);
-        let again = Stored::decode(stored.key.clone(), 42, stored.json().clone()).unwrap();
+        let again = StoredObject::decode(stored.key.clone(), 42, stored.json().clone()).unwrap();
         assert_eq!(again.body(), stored.body());
         assert_eq!(again.kind, "ConfigMap");
-        assert_eq!(again.head.labels["x"], "y");
+        assert_eq!(again.metadata.labels["x"], "y");
         let value = Value::Object(again.value().unwrap());
         assert_eq!(value["metadata"]["resourceVersion"], "42");
         assert_eq!(value["data"], object["data"]);
@@ -285,9 +285,9 @@ mod tests {
     #[test]
     fn keys_name_their_namespace() {
         let resource = Arc::from("pods");
-        assert_eq!(Key::new(&resource, "ns", "p").namespace(), "ns");
-        assert_eq!(Key::new(&resource, "ns", "p").name(), "p");
-        assert_eq!(Key::new(&resource, "", "n").namespace(), "");
-        assert_eq!(Key::new(&resource, "", "n").name(), "n");
+        assert_eq!(ObjectKey::new(&resource, "ns", "p").namespace(), "ns");
+        assert_eq!(ObjectKey::new(&resource, "ns", "p").name(), "p");
+        assert_eq!(ObjectKey::new(&resource, "", "n").namespace(), "");
+        assert_eq!(ObjectKey::new(&resource, "", "n").name(), "n");
     }
 }

@@ -1,7 +1,7 @@
-//! Everything readers see: the durable current objects, recent history and the index of owners.
+//! The state that readers see: the durable current objects, recent history and the index of owners.
 //!
-//! Only the writer's thread changes it, one whole batch at a time, so a reader always sees a revision that is on disk
-//! and complete.
+//! Only the writer's thread changes it, one whole batch at a time. Readers always see a complete revision that is on
+//! disk.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
@@ -10,50 +10,51 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use super::history::{Change, Event, Expired, History, Retention};
-use super::object::{Key, Stored};
+use super::history::{EventChange, EventHistory, ExpiredRevision, Retention, StoreEvent};
+use super::object::{ObjectKey, StoredObject};
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct StoreState {
     pub revision: u64,
-    /// Where history begins for a resource that was never written since the start.
+    /// The start of the history of a resource without writes since the start.
     floor: u64,
-    resources: HashMap<Arc<str>, Resource>,
-    dependents: HashMap<String, BTreeSet<Key>>,
-    uids: HashMap<String, Key>,
+    resources: HashMap<Arc<str>, ResourceState>,
+    dependents: HashMap<String, BTreeSet<ObjectKey>>,
+    uids: HashMap<String, ObjectKey>,
     retention: Retention,
     tip: watch::Sender<u64>,
-    /// Objects whose owners, dependents or finalizers may ask for garbage collection; at most one entry per object.
-    suspects: BTreeSet<Key>,
-    /// Which revision was the newest when, for compaction by age.
+    /// Candidates of garbage collection: objects whose owners, dependents or finalizers changed. At most one entry per
+    /// object.
+    gc_candidates: BTreeSet<ObjectKey>,
+    /// The newest revision by time, for compaction by age.
     ages: VecDeque<(Instant, u64)>,
     compacted: u64,
 }
 
 #[derive(Debug)]
-struct Resource {
-    objects: BTreeMap<Arc<str>, Arc<Stored>>,
-    history: History,
+struct ResourceState {
+    objects: BTreeMap<Arc<str>, Arc<StoredObject>>,
+    history: EventHistory,
     tip: watch::Sender<u64>,
 }
 
 /// A part of a list: objects in key order at one revision.
 #[derive(Debug)]
-pub struct Page {
+pub struct ObjectPage {
     pub revision: u64,
-    pub objects: Vec<Arc<Stored>>,
+    pub objects: Vec<Arc<StoredObject>>,
 }
 
-/// A part of what happened to a resource.
+/// Events of a resource.
 #[derive(Debug)]
-pub struct Events {
-    pub events: Vec<Arc<Event>>,
-    /// Nothing else happened to the resource up to this revision.
+pub struct EventBatch {
+    pub events: Vec<Arc<StoreEvent>>,
+    /// The resource has no other events up to this revision.
     pub read_to: u64,
 }
 
-impl State {
-    pub fn load(revision: u64, objects: Vec<Stored>, retention: Retention) -> Self {
+impl StoreState {
+    pub fn load(revision: u64, objects: Vec<StoredObject>, retention: Retention) -> Self {
         let mut state = Self {
             revision,
             floor: revision,
@@ -62,33 +63,33 @@ impl State {
             uids: HashMap::new(),
             retention,
             tip: watch::Sender::new(revision),
-            suspects: BTreeSet::new(),
+            gc_candidates: BTreeSet::new(),
             ages: VecDeque::new(),
             compacted: 0,
         };
         for stored in objects {
             let stored = Arc::new(stored);
             state.index(&stored);
-            state.suspect(&stored);
+            state.add_gc_candidate(&stored);
             let resource = state.resource(&stored.key.resource);
             resource.objects.insert(Arc::clone(&stored.key.path), stored);
         }
         state
     }
 
-    fn resource(&mut self, name: &Arc<str>) -> &mut Resource {
+    fn resource(&mut self, name: &Arc<str>) -> &mut ResourceState {
         let (floor, compacted) = (self.floor, self.compacted);
         self.resources
             .entry(Arc::clone(name))
-            .or_insert_with(|| Resource {
+            .or_insert_with(|| ResourceState {
                 objects: BTreeMap::new(),
-                history: History::starting_at(floor, compacted),
+                history: EventHistory::starting_at(floor, compacted),
                 tip: watch::Sender::new(floor),
             })
     }
 
     /// Makes a durable batch visible.
-    pub fn publish(&mut self, events: Vec<Arc<Event>>) {
+    pub fn publish(&mut self, events: Vec<Arc<StoreEvent>>) {
         let mut touched: HashMap<Arc<str>, u64> = HashMap::new();
         for event in events {
             let stored = Arc::clone(event.object());
@@ -96,12 +97,12 @@ impl State {
                 self.unindex(previous);
             }
             let retention = self.retention;
-            let removed = matches!(event.change, Change::Removed(_));
+            let removed = matches!(event.change, EventChange::Removed(_));
             if removed {
-                self.suspect_relatives(&stored);
+                self.add_related_gc_candidates(&stored);
             } else {
                 self.index(&stored);
-                self.suspect(&stored);
+                self.add_gc_candidate(&stored);
             }
             self.revision = event.revision;
             touched.insert(Arc::clone(&stored.key.resource), event.revision);
@@ -119,15 +120,15 @@ impl State {
         self.tip.send_replace(self.revision);
     }
 
-    pub fn get(&self, key: &Key) -> Option<Arc<Stored>> {
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<StoredObject>> {
         self.resources.get(&key.resource)?.objects.get(&key.path).cloned()
     }
 
-    pub fn by_uid(&self, uid: &str) -> Option<Arc<Stored>> {
+    pub fn by_uid(&self, uid: &str) -> Option<Arc<StoredObject>> {
         self.get(self.uids.get(uid)?)
     }
 
-    pub fn dependents(&self, uid: &str) -> Vec<Arc<Stored>> {
+    pub fn dependents(&self, uid: &str) -> Vec<Arc<StoredObject>> {
         let keys = self.dependents.get(uid);
         keys.into_iter()
             .flatten()
@@ -149,49 +150,49 @@ impl State {
             .map_or(0, |resource| resource.objects.len())
     }
 
-    /// Objects of one resource, all or of one namespace, now.
-    pub fn list(&self, resource: &str, namespace: &str) -> Page {
+    /// Returns the current objects of one resource, all or of one namespace.
+    pub fn list(&self, resource: &str, namespace: &str) -> ObjectPage {
         let objects = match self.resources.get(resource) {
             None => Vec::new(),
             Some(resource) => in_namespace(&resource.objects, namespace, None)
                 .map(|(_, stored)| Arc::clone(stored))
                 .collect(),
         };
-        Page {
+        ObjectPage {
             revision: self.revision,
             objects,
         }
     }
 
-    /// Objects of one resource as they were at a revision, from a path on.
+    /// Returns the objects of one resource at a revision, from a path on.
     pub fn list_at(
         &self,
         resource: &str,
         namespace: &str,
         revision: u64,
         from: Option<&str>,
-    ) -> Result<Page, Expired> {
+    ) -> Result<ObjectPage, ExpiredRevision> {
         let Some(resource) = self.resources.get(resource) else {
             let oldest = self.floor.max(self.compacted);
             if revision < oldest {
-                return Err(Expired {
+                return Err(ExpiredRevision {
                     asked: revision,
                     oldest,
                 });
             }
-            return Ok(Page {
+            return Ok(ObjectPage {
                 revision,
                 objects: Vec::new(),
             });
         };
         let mut undo = resource.history.undo(revision)?;
-        let mut objects: Vec<Arc<Stored>> = in_namespace(&resource.objects, namespace, from)
+        let mut objects: Vec<Arc<StoredObject>> = in_namespace(&resource.objects, namespace, from)
             .filter_map(|(_, stored)| {
                 undo.remove(&stored.key)
                     .unwrap_or_else(|| Some(Arc::clone(stored)))
             })
             .collect();
-        // What is left in `undo` has no current object, or one outside the range.
+        // The rest of `undo` has no current object, or one outside the range.
         let vanished = undo.into_values().flatten().filter(|stored| {
             (namespace.is_empty() || stored.key.namespace() == namespace)
                 && from.is_none_or(|from| &*stored.key.path >= from)
@@ -202,14 +203,19 @@ impl State {
             objects.sort_by(|left, right| left.key.path.cmp(&right.key.path));
             objects.dedup_by(|left, right| left.key.path == right.key.path);
         }
-        Ok(Page { revision, objects })
+        Ok(ObjectPage { revision, objects })
     }
 
-    pub fn events_after(&self, resource: &str, revision: u64, limit: usize) -> Result<Events, Expired> {
+    pub fn events_after(
+        &self,
+        resource: &str,
+        revision: u64,
+        limit: usize,
+    ) -> Result<EventBatch, ExpiredRevision> {
         let events = match self.resources.get(resource) {
             Some(resource) => resource.history.after(revision, limit)?,
             None if revision < self.floor => {
-                return Err(Expired {
+                return Err(ExpiredRevision {
                     asked: revision,
                     oldest: self.floor,
                 });
@@ -220,10 +226,10 @@ impl State {
             Some(last) if events.len() == limit => last.revision,
             _ => self.revision.max(revision),
         };
-        Ok(Events { events, read_to })
+        Ok(EventBatch { events, read_to })
     }
 
-    /// Wakes at every new revision, whatever it is about.
+    /// Returns a channel that changes with every revision.
     pub fn tip(&self) -> watch::Receiver<u64> {
         self.tip.subscribe()
     }
@@ -232,7 +238,7 @@ impl State {
         self.resource(resource).tip.subscribe()
     }
 
-    /// Forgets what is older than the retention allows; revisions of that age count as compacted.
+    /// Removes history older than the retention; revisions of that age count as compacted.
     pub fn expire(&mut self, now: Instant) {
         let retention = self.retention;
         self.ages.push_back((now, self.revision));
@@ -251,7 +257,7 @@ impl State {
         }
     }
 
-    /// The newest revision that is forgotten for lists.
+    /// Returns the newest compacted revision.
     pub fn compacted(&self) -> u64 {
         self.compacted
     }
@@ -263,46 +269,46 @@ impl State {
         }
     }
 
-    /// Hands over what garbage collection should look at.
-    pub fn take_suspects(&mut self) -> BTreeSet<Key> {
-        std::mem::take(&mut self.suspects)
+    /// Takes the candidates of garbage collection.
+    pub fn take_gc_candidates(&mut self) -> BTreeSet<ObjectKey> {
+        std::mem::take(&mut self.gc_candidates)
     }
 
-    pub fn suspect_again(&mut self, key: Key) {
-        self.suspects.insert(key);
+    pub fn add_gc_candidate_again(&mut self, key: ObjectKey) {
+        self.gc_candidates.insert(key);
     }
 
-    fn suspect(&mut self, stored: &Stored) {
-        let head = &stored.head;
+    fn add_gc_candidate(&mut self, stored: &StoredObject) {
+        let head = &stored.metadata;
         let leaving = head.deletion_timestamp.is_some() && !head.finalizers.is_empty();
         if leaving || !head.owner_references.is_empty() {
-            self.suspects.insert(stored.key.clone());
+            self.gc_candidates.insert(stored.key.clone());
         }
     }
 
-    /// An object that went may leave dependents behind, or have been what its owner waited for.
-    fn suspect_relatives(&mut self, gone: &Stored) {
-        if let Some(dependents) = self.dependents.get(&gone.head.uid) {
-            self.suspects.extend(dependents.iter().cloned());
+    /// Adds candidates after a removal: dependents of the object, and owners that waited for it.
+    fn add_related_gc_candidates(&mut self, gone: &StoredObject) {
+        if let Some(dependents) = self.dependents.get(&gone.metadata.uid) {
+            self.gc_candidates.extend(dependents.iter().cloned());
         }
-        for owner in &gone.head.owner_references {
+        for owner in &gone.metadata.owner_references {
             if let Some(key) = self.uids.get(&owner.uid) {
-                self.suspects.insert(key.clone());
+                self.gc_candidates.insert(key.clone());
             }
         }
     }
 
-    fn index(&mut self, stored: &Arc<Stored>) {
-        self.uids.insert(stored.head.uid.clone(), stored.key.clone());
-        for owner in &stored.head.owner_references {
+    fn index(&mut self, stored: &Arc<StoredObject>) {
+        self.uids.insert(stored.metadata.uid.clone(), stored.key.clone());
+        for owner in &stored.metadata.owner_references {
             let dependents = self.dependents.entry(owner.uid.clone()).or_default();
             dependents.insert(stored.key.clone());
         }
     }
 
-    fn unindex(&mut self, stored: &Arc<Stored>) {
-        self.uids.remove(&stored.head.uid);
-        for owner in &stored.head.owner_references {
+    fn unindex(&mut self, stored: &Arc<StoredObject>) {
+        self.uids.remove(&stored.metadata.uid);
+        for owner in &stored.metadata.owner_references {
             if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
                 dependents.remove(&stored.key);
                 if dependents.is_empty() {
@@ -314,10 +320,10 @@ impl State {
 }
 
 fn in_namespace<'a>(
-    objects: &'a BTreeMap<Arc<str>, Arc<Stored>>,
+    objects: &'a BTreeMap<Arc<str>, Arc<StoredObject>>,
     namespace: &str,
     from: Option<&str>,
-) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<Stored>)> {
+) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<StoredObject>)> {
     let prefix = if namespace.is_empty() {
         String::new()
     } else {

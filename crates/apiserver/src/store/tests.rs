@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 
-fn open(directory: &tempfile::TempDir, retention: Retention) -> Store {
-    Store::open(&directory.path().join("store.redb"), retention).unwrap()
+fn open(directory: &tempfile::TempDir, retention: Retention) -> ObjectStore {
+    ObjectStore::open(&directory.path().join("store.redb"), retention).unwrap()
 }
 
 fn pods() -> Arc<str> {
@@ -19,18 +19,18 @@ fn object(name: &str, value: u64) -> Map<String, Value> {
     object.as_object().cloned().unwrap()
 }
 
-async fn put(store: &Store, namespace: &str, name: &str, value: u64) -> Arc<Stored> {
-    let key = Key::new(&pods(), namespace, name);
-    let expect = store
-        .latest(&key)
-        .map_or(Expect::Absent, |stored| Expect::Revision(stored.revision));
+async fn put(store: &ObjectStore, namespace: &str, name: &str, value: u64) -> Arc<StoredObject> {
+    let key = ObjectKey::new(&pods(), namespace, name);
+    let expect = store.latest(&key).map_or(Precondition::Absent, |stored| {
+        Precondition::Revision(stored.revision)
+    });
     store
-        .write(key, expect, Write::Put(object(name, value)))
+        .write(key, expect, StoreWrite::Put(object(name, value)))
         .await
         .unwrap()
 }
 
-fn names(page: &Page) -> Vec<String> {
+fn names(page: &ObjectPage) -> Vec<String> {
     page.objects
         .iter()
         .map(|stored| stored.key.path.to_string())
@@ -43,10 +43,10 @@ async fn what_was_acknowledged_is_there_after_reopening_and_revisions_go_on() {
     let store = open(&directory, Retention::default());
     put(&store, "a", "x", 1).await;
     let last = put(&store, "a", "x", 2).await;
-    let key = Key::new(&pods(), "a", "y");
+    let key = ObjectKey::new(&pods(), "a", "y");
     put(&store, "a", "y", 1).await;
     store
-        .write(key.clone(), Expect::Revision(3), Write::Remove)
+        .write(key.clone(), Precondition::Revision(3), StoreWrite::Remove)
         .await
         .unwrap();
     drop(store);
@@ -64,19 +64,19 @@ async fn a_write_with_a_wrong_expectation_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(&directory, Retention::default());
     put(&store, "a", "x", 1).await;
-    let key = Key::new(&pods(), "a", "x");
-    let write = |key: &Key, expect| store.write(key.clone(), expect, Write::Put(object("x", 9)));
+    let key = ObjectKey::new(&pods(), "a", "x");
+    let write = |key: &ObjectKey, expect| store.write(key.clone(), expect, StoreWrite::Put(object("x", 9)));
     assert!(matches!(
-        write(&key, Expect::Absent).await,
+        write(&key, Precondition::Absent).await,
         Err(StoreError::Exists)
     ));
     assert!(matches!(
-        write(&key, Expect::Revision(7)).await,
+        write(&key, Precondition::Revision(7)).await,
         Err(StoreError::Changed)
     ));
-    let other = Key::new(&pods(), "a", "gone");
+    let other = ObjectKey::new(&pods(), "a", "gone");
     assert!(matches!(
-        write(&other, Expect::Revision(7)).await,
+        write(&other, Precondition::Revision(7)).await,
         Err(StoreError::Missing)
     ));
     assert_eq!(store.revision(), 1);
@@ -91,7 +91,11 @@ async fn only_one_of_many_racing_updates_of_one_version_wins() {
         let (store, key) = (Arc::clone(&store), first.key.clone());
         tokio::spawn(async move {
             store
-                .write(key, Expect::Revision(1), Write::Put(object("x", value)))
+                .write(
+                    key,
+                    Precondition::Revision(1),
+                    StoreWrite::Put(object("x", value)),
+                )
                 .await
                 .is_ok()
         })
@@ -125,12 +129,12 @@ async fn history_is_bounded_and_older_revisions_expire() {
     assert_eq!(store.events_after("pods", 7, 10).unwrap().events.len(), 3);
     assert_eq!(
         store.events_after("pods", 6, 10).unwrap_err(),
-        Expired { asked: 6, oldest: 7 }
+        ExpiredRevision { asked: 6, oldest: 7 }
     );
     store.compact(9);
     assert_eq!(
         store.events_after("pods", 8, 10).unwrap_err(),
-        Expired { asked: 8, oldest: 9 }
+        ExpiredRevision { asked: 8, oldest: 9 }
     );
     assert!(store.list_at("pods", "", 8, None).is_err());
     assert_eq!(store.events_after("pods", 9, 10).unwrap().events.len(), 1);
@@ -143,30 +147,30 @@ async fn owners_find_their_dependents() {
     let mut child = object("child", 1);
     child["metadata"]["ownerReferences"] =
         json!([{"uid": "parent", "kind": "Pod", "name": "parent", "apiVersion": "v1"}]);
-    let key = Key::new(&pods(), "a", "child");
+    let key = ObjectKey::new(&pods(), "a", "child");
     store
-        .write(key.clone(), Expect::Absent, Write::Put(child))
+        .write(key.clone(), Precondition::Absent, StoreWrite::Put(child))
         .await
         .unwrap();
     assert_eq!(store.dependents("parent").len(), 1);
     assert_eq!(store.by_uid("child").unwrap().key, key);
     store
-        .write(key, Expect::Revision(1), Write::Remove)
+        .write(key, Precondition::Revision(1), StoreWrite::Remove)
         .await
         .unwrap();
     assert!(store.dependents("parent").is_empty() && store.by_uid("child").is_none());
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ModelStep {
     Put(u8, u64),
     Remove(u8),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<ModelStep>> {
     let step = prop_oneof![
-        3 => (0..6_u8, any::<u64>()).prop_map(|(name, value)| Step::Put(name, value)),
-        1 => (0..6_u8).prop_map(Step::Remove),
+        3 => (0..6_u8, any::<u64>()).prop_map(|(name, value)| ModelStep::Put(name, value)),
+        1 => (0..6_u8).prop_map(ModelStep::Remove),
     ];
     prop::collection::vec(step, 1..30)
 }
@@ -174,7 +178,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever happened since, a list at a revision is the list of that time, and events lead from it to now.
+    /// A list at a past revision is the list of that time, and events lead from it to the current state.
     #[test]
     fn the_past_can_be_listed_as_it_was(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -185,15 +189,15 @@ proptest! {
             for step in steps {
                 let mut now = past.last().cloned().unwrap();
                 match step {
-                    Step::Put(name, value) => {
+                    ModelStep::Put(name, value) => {
                         let name = format!("n{name}");
                         put(&store, "a", &name, value).await;
                         now.insert(format!("a/{name}"), value);
                     }
-                    Step::Remove(name) => {
-                        let key = Key::new(&pods(), "a", &format!("n{name}"));
+                    ModelStep::Remove(name) => {
+                        let key = ObjectKey::new(&pods(), "a", &format!("n{name}"));
                         let Some(stored) = store.get(&key) else { continue };
-                        store.write(key.clone(), Expect::Revision(stored.revision), Write::Remove).await.unwrap();
+                        store.write(key.clone(), Precondition::Revision(stored.revision), StoreWrite::Remove).await.unwrap();
                         now.remove(&*key.path);
                     }
                 }
@@ -214,8 +218,8 @@ proptest! {
                 {
                     let path = event.object().key.path.to_string();
                     match &event.change {
-                        Change::Put(stored) => { replayed.insert(path, stored.value().unwrap()["value"].as_u64().unwrap()); }
-                        Change::Removed(_) => { replayed.remove(&path); }
+                        EventChange::Put(stored) => { replayed.insert(path, stored.value().unwrap()["value"].as_u64().unwrap()); }
+                        EventChange::Removed(_) => { replayed.remove(&path); }
                     }
                 }
                 assert_eq!(&replayed, past.last().unwrap());

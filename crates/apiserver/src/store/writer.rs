@@ -1,7 +1,7 @@
-//! The one writer: gives every accepted write its revision, commits batches, then tells readers and callers.
+//! The only writer: assigns revisions, commits batches, then notifies readers and callers.
 //!
-//! Writes that arrive while a commit is on its way to disk form the next batch, so the cost of one flush is shared by
-//! all of them. Nothing is visible or acknowledged before it is durable.
+//! Writes that arrive during a commit form the next batch, so that they share one flush. Nothing is visible or
+//! acknowledged before it is durable.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,32 +12,32 @@ use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use super::StoreError;
-use super::disk::{Disk, Effect};
-use super::history::{Change, Event};
-use super::object::{Key, Stored};
-use super::state::State;
+use super::disk::{DiskEffect, StoreFile};
+use super::history::{EventChange, StoreEvent};
+use super::object::{ObjectKey, StoredObject};
+use super::state::StoreState;
 
-/// More accepted but unflushed writes than this means the disk has stopped; refusing beats growing.
-const MOST_PENDING: usize = 16_384;
+/// The maximum number of accepted writes that are not durable. More means that the disk has stopped.
+const MAX_PENDING: usize = 16_384;
 
-/// What must be true of the stored object for a write to be accepted.
+/// The precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expect {
+pub enum Precondition {
     Absent,
     Revision(u64),
 }
 
 /// A change of one object.
 #[derive(Debug)]
-pub enum Write {
+pub enum StoreWrite {
     Put(Map<String, Value>),
     Remove,
 }
 
-type Ack = oneshot::Sender<Result<Arc<Stored>, StoreError>>;
+type Ack = oneshot::Sender<Result<Arc<StoredObject>, StoreError>>;
 
 struct Accepted {
-    event: Arc<Event>,
+    event: Arc<StoreEvent>,
     ack: Ack,
 }
 
@@ -46,26 +46,26 @@ struct Inbox {
     revision: u64,
     batch: Vec<Accepted>,
     /// The newest accepted state of every key that is not durable yet.
-    pending: HashMap<Key, Pending>,
+    pending: HashMap<ObjectKey, PendingWrite>,
     closed: bool,
 }
 
-struct Pending {
+struct PendingWrite {
     revision: u64,
-    object: Option<Arc<Stored>>,
+    object: Option<Arc<StoredObject>>,
 }
 
-pub(super) struct Writer {
+pub(super) struct StoreWriter {
     inbox: Mutex<Inbox>,
     arrived: Condvar,
-    state: Arc<RwLock<State>>,
+    state: Arc<RwLock<StoreState>>,
 }
 
-impl Writer {
-    /// Starts the writer's thread over a loaded state.
+impl StoreWriter {
+    /// Starts the writer's thread.
     pub fn start(
-        disk: Disk,
-        state: Arc<RwLock<State>>,
+        disk: StoreFile,
+        state: Arc<RwLock<StoreState>>,
     ) -> Result<(Arc<Self>, thread::JoinHandle<()>), StoreError> {
         let revision = state.read().revision;
         let writer = Arc::new(Self {
@@ -84,62 +84,62 @@ impl Writer {
         Ok((writer, handle))
     }
 
-    /// The newest accepted version of an object, durable or not: what an update must build on.
-    pub fn latest(&self, key: &Key) -> Option<Arc<Stored>> {
+    /// Returns the newest accepted version of an object, durable or not, on which an update must be based.
+    pub fn latest(&self, key: &ObjectKey) -> Option<Arc<StoredObject>> {
         let inbox = self.inbox.lock();
         self.newest(&inbox, key)
     }
 
-    /// The revision of the newest accepted write, durable or not.
+    /// Returns the revision of the newest accepted write, durable or not.
     pub fn accepted(&self) -> u64 {
         self.inbox.lock().revision
     }
 
-    fn newest(&self, inbox: &Inbox, key: &Key) -> Option<Arc<Stored>> {
+    fn newest(&self, inbox: &Inbox, key: &ObjectKey) -> Option<Arc<StoredObject>> {
         match inbox.pending.get(key) {
             Some(pending) => pending.object.clone(),
             None => self.state.read().get(key),
         }
     }
 
-    /// Accepts a write if the expectation holds; the receiver resolves once it is durable.
+    /// Accepts a write if its precondition holds. The receiver resolves when it is durable.
     pub fn submit(
         &self,
-        key: Key,
-        expect: Expect,
-        write: Write,
-    ) -> Result<oneshot::Receiver<Result<Arc<Stored>, StoreError>>, StoreError> {
+        key: ObjectKey,
+        expect: Precondition,
+        write: StoreWrite,
+    ) -> Result<oneshot::Receiver<Result<Arc<StoredObject>, StoreError>>, StoreError> {
         let (ack, receiver) = oneshot::channel();
         let mut inbox = self.inbox.lock();
         if inbox.closed {
             return Err(StoreError::Closed);
         }
-        if inbox.batch.len() >= MOST_PENDING {
+        if inbox.batch.len() >= MAX_PENDING {
             return Err(StoreError::Overloaded);
         }
         let current = self.newest(&inbox, &key);
         match (expect, &current) {
-            (Expect::Absent, Some(_)) => return Err(StoreError::Exists),
-            (Expect::Revision(_), None) => return Err(StoreError::Missing),
-            (Expect::Revision(wanted), Some(found)) if found.revision != wanted => {
+            (Precondition::Absent, Some(_)) => return Err(StoreError::Exists),
+            (Precondition::Revision(_), None) => return Err(StoreError::Missing),
+            (Precondition::Revision(wanted), Some(found)) if found.revision != wanted => {
                 return Err(StoreError::Changed);
             }
             _ => {}
         }
         let revision = inbox.revision + 1;
         let (change, object) = match write {
-            Write::Put(object) => {
-                let stored = Arc::new(Stored::encode(key.clone(), revision, object)?);
-                (Change::Put(Arc::clone(&stored)), Some(stored))
+            StoreWrite::Put(object) => {
+                let stored = Arc::new(StoredObject::encode(key.clone(), revision, object)?);
+                (EventChange::Put(Arc::clone(&stored)), Some(stored))
             }
-            Write::Remove => {
+            StoreWrite::Remove => {
                 let last = current.as_ref().ok_or(StoreError::Missing)?;
-                (Change::Removed(Arc::new(last.at_revision(revision)?)), None)
+                (EventChange::Removed(Arc::new(last.at_revision(revision)?)), None)
             }
         };
         inbox.revision = revision;
-        inbox.pending.insert(key, Pending { revision, object });
-        let event = Arc::new(Event::new(revision, change, current));
+        inbox.pending.insert(key, PendingWrite { revision, object });
+        let event = Arc::new(StoreEvent::new(revision, change, current));
         inbox.batch.push(Accepted { event, ack });
         drop(inbox);
         self.arrived.notify_one();
@@ -151,7 +151,7 @@ impl Writer {
         self.arrived.notify_all();
     }
 
-    fn run(&self, disk: &Disk) {
+    fn run(&self, disk: &StoreFile) {
         loop {
             let mut inbox = self.inbox.lock();
             while inbox.batch.is_empty() {
@@ -166,11 +166,11 @@ impl Writer {
         }
     }
 
-    fn flush(&self, disk: &Disk, batch: Vec<Accepted>) {
+    fn flush(&self, disk: &StoreFile, batch: Vec<Accepted>) {
         let Some(last) = batch.last().map(|accepted| accepted.event.revision) else {
             return;
         };
-        let effects: Vec<Effect> = batch.iter().map(|accepted| effect(&accepted.event)).collect();
+        let effects: Vec<DiskEffect> = batch.iter().map(|accepted| effect(&accepted.event)).collect();
         match disk.commit(&effects, last) {
             Ok(()) => self.succeed(batch, last),
             Err(error) => self.fail(batch, &error),
@@ -186,14 +186,14 @@ impl Writer {
             inbox.pending.retain(|_, pending| pending.revision > last);
         }
         for accepted in batch {
-            // The caller may have gone away; its write stands all the same.
+            // The caller may have gone away; its write is valid all the same.
             let _ = accepted.ack.send(Ok(Arc::clone(accepted.event.object())));
         }
     }
 
-    /// A failed flush takes with it whatever was accepted on top of it: those writes built on state that never was.
+    /// Fails all accepted writes after a failed flush: they are based on state that was never stored.
     fn fail(&self, batch: Vec<Accepted>, error: &StoreError) {
-        tracing::error!(%error, writes = batch.len(), "the store could not be written");
+        tracing::error!(%error, writes = batch.len(), "writing to the store failed");
         let later = {
             let mut inbox = self.inbox.lock();
             inbox.pending.clear();
@@ -205,14 +205,14 @@ impl Writer {
     }
 }
 
-fn effect(event: &Event) -> Effect {
+fn effect(event: &StoreEvent) -> DiskEffect {
     match &event.change {
-        Change::Put(stored) => Effect::Put(Arc::clone(stored)),
-        Change::Removed(last) => Effect::Remove(last.key.clone()),
+        EventChange::Put(stored) => DiskEffect::Put(Arc::clone(stored)),
+        EventChange::Removed(last) => DiskEffect::Remove(last.key.clone()),
     }
 }
 
-impl std::fmt::Debug for Writer {
+impl std::fmt::Debug for StoreWriter {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Writer").finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! How long ago something was, in the few characters a table has room for.
+//! Ages and durations in the format of kubectl.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -6,9 +6,9 @@ use serde_json::Value;
 const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
 
-/// A duration in two or three significant figures, the way kubectl's users know it.
+/// Returns a duration with two or three significant figures.
 pub fn human_duration(seconds: i64) -> String {
-    // Clocks differ a little; what is almost now is now.
+    // Clocks differ a little: a short time in the future counts as now.
     if seconds < -1 {
         return "<invalid>".to_owned();
     }
@@ -42,7 +42,7 @@ pub fn human_duration(seconds: i64) -> String {
     format!("{}y", days / 365)
 }
 
-/// The time since a moment; `<unknown>` without one.
+/// Returns the age since a time; `<unknown>` without one.
 pub(super) fn since(moment: Option<&Value>, now: Timestamp) -> String {
     let Some(text) = moment.and_then(Value::as_str).filter(|text| !text.is_empty()) else {
         return "<unknown>".to_owned();

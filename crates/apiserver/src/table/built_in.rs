@@ -1,8 +1,9 @@
 //! Tables of the built-in kinds.
 
-use super::age::{elapsed, human_duration, parse, since};
+use super::age::since;
 use super::pod::{self, items, number, text};
-use super::{Column, Row};
+use super::workloads;
+use super::{TableColumn, TableRow};
 use crate::kinds::BuiltIn;
 use crate::selector::LabelSelector;
 use jiff::Timestamp;
@@ -10,9 +11,9 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
 /// Turns an object into a row.
-pub(super) type Cells = fn(&Value, Timestamp) -> Row;
+pub(super) type RowFunction = fn(&Value, Timestamp) -> TableRow;
 
-const NONE: &str = "<none>";
+pub(super) const NONE: &str = "<none>";
 
 /// `name` and `type`, separated by a colon when the type is not `string`; a `+` marks columns of `-o wide`.
 type Layout = &'static [&'static str];
@@ -92,9 +93,9 @@ const PRIORITIES: Layout = &[
     "PreemptionPolicy",
 ];
 
-/// The columns of a kind and what fills them.
-pub(super) fn layout(kind: &BuiltIn) -> (Vec<Column>, Cells) {
-    let (columns, cells): (Layout, Cells) = match kind.kind {
+/// The columns of a kind and the function for its rows.
+pub(super) fn layout(kind: &BuiltIn) -> (Vec<TableColumn>, RowFunction) {
+    let (columns, cells): (Layout, RowFunction) = match kind.kind {
         "Pod" => (PODS, pod::row),
         "Node" => (NODES, node),
         "Namespace" => (&["Status", "Age"], namespace),
@@ -104,12 +105,15 @@ pub(super) fn layout(kind: &BuiltIn) -> (Vec<Column>, Cells) {
         "Service" => (SERVICES, service),
         "Endpoints" => (&["Endpoints", "Age"], endpoints),
         "ServiceAccount" => (&["Age"], service_account),
-        "Deployment" => (DEPLOYMENTS, deployment),
-        "DaemonSet" => (DAEMON_SETS, daemon_set),
-        "ReplicaSet" => (REPLICA_SETS, replica_set),
-        "StatefulSet" => (&["Ready", "Age", "+Containers", "+Images"], stateful_set),
-        "ControllerRevision" => (&["Controller", "Revision", "Age"], controller_revision),
-        "Job" => (JOBS, job),
+        "Deployment" => (DEPLOYMENTS, workloads::deployment),
+        "DaemonSet" => (DAEMON_SETS, workloads::daemon_set),
+        "ReplicaSet" => (REPLICA_SETS, workloads::replica_set),
+        "StatefulSet" => (
+            &["Ready", "Age", "+Containers", "+Images"],
+            workloads::stateful_set,
+        ),
+        "ControllerRevision" => (&["Controller", "Revision", "Age"], workloads::controller_revision),
+        "Job" => (JOBS, workloads::job),
         "PodDisruptionBudget" => (BUDGETS, budget),
         "Lease" => (&["Holder", "Age"], lease),
         "PriorityClass" => (PRIORITIES, priority_class),
@@ -126,10 +130,10 @@ pub(super) fn layout(kind: &BuiltIn) -> (Vec<Column>, Cells) {
     (all, cells)
 }
 
-fn column(text: &str) -> Column {
+fn column(text: &str) -> TableColumn {
     let (priority, text) = text.strip_prefix('+').map_or((0, text), |text| (1, text));
     let (name, kind) = text.split_once(':').unwrap_or((text, "string"));
-    Column {
+    TableColumn {
         name: name.to_owned(),
         kind: kind.to_owned(),
         format: String::new(),
@@ -138,9 +142,9 @@ fn column(text: &str) -> Column {
     }
 }
 
-/// Events are known by what happened, so their name comes last.
-fn event_columns() -> Vec<Column> {
-    let mut columns: Vec<Column> = [
+/// The columns of events, whose name comes last.
+fn event_columns() -> Vec<TableColumn> {
+    let mut columns: Vec<TableColumn> = [
         "Last Seen",
         "Type",
         "Reason",
@@ -154,23 +158,23 @@ fn event_columns() -> Vec<Column> {
     .into_iter()
     .map(column)
     .collect();
-    columns.push(Column {
+    columns.push(TableColumn {
         priority: 1,
         ..super::custom::name_column()
     });
     columns
 }
 
-fn name(object: &Value) -> Value {
+pub(super) fn name(object: &Value) -> Value {
     Value::from(text(object, "/metadata/name"))
 }
 
-fn age(object: &Value, now: Timestamp) -> Value {
+pub(super) fn age(object: &Value, now: Timestamp) -> Value {
     Value::from(since(object.pointer("/metadata/creationTimestamp"), now))
 }
 
-fn creation(object: &Value, _: Timestamp) -> Row {
-    Row::of(vec![
+fn creation(object: &Value, _: Timestamp) -> TableRow {
+    TableRow::of(vec![
         name(object),
         object
             .pointer("/metadata/creationTimestamp")
@@ -179,7 +183,7 @@ fn creation(object: &Value, _: Timestamp) -> Row {
     ])
 }
 
-fn node(object: &Value, now: Timestamp) -> Row {
+fn node(object: &Value, now: Timestamp) -> TableRow {
     let ready = items(object, "/status/conditions")
         .iter()
         .find(|condition| text(condition, "/type") == "Ready");
@@ -221,7 +225,7 @@ fn node(object: &Value, now: Timestamp) -> Row {
     if !architecture.is_empty() {
         kernel = format!("{kernel} ({architecture})");
     }
-    Row::of(vec![
+    TableRow::of(vec![
         name(object),
         Value::from(status),
         Value::from(joined_or_none(roles.into_iter().collect::<Vec<_>>().join(","))),
@@ -235,15 +239,15 @@ fn node(object: &Value, now: Timestamp) -> Row {
     ])
 }
 
-fn namespace(object: &Value, now: Timestamp) -> Row {
-    Row::of(vec![
+fn namespace(object: &Value, now: Timestamp) -> TableRow {
+    TableRow::of(vec![
         name(object),
         Value::from(text(object, "/status/phase")),
         age(object, now),
     ])
 }
 
-fn event(object: &Value, now: Timestamp) -> Row {
+fn event(object: &Value, now: Timestamp) -> TableRow {
     let moment = |pointer: &str| object.pointer(pointer).filter(|moment| !moment.is_null());
     let first = since(moment("/firstTimestamp").or_else(|| moment("/eventTime")), now);
     let mut last = moment("/lastTimestamp").map_or_else(|| first.clone(), |moment| since(Some(moment), now));
@@ -268,7 +272,7 @@ fn event(object: &Value, now: Timestamp) -> Row {
     } else {
         format!("{component}, {instance}")
     };
-    Row::of(vec![
+    TableRow::of(vec![
         Value::from(last),
         Value::from(text(object, "/type")),
         Value::from(text(object, "/reason")),
@@ -282,13 +286,13 @@ fn event(object: &Value, now: Timestamp) -> Row {
     ])
 }
 
-fn config_map(object: &Value, now: Timestamp) -> Row {
+fn config_map(object: &Value, now: Timestamp) -> TableRow {
     let entries = members(object, "/data") + members(object, "/binaryData");
-    Row::of(vec![name(object), Value::from(entries), age(object, now)])
+    TableRow::of(vec![name(object), Value::from(entries), age(object, now)])
 }
 
-fn secret(object: &Value, now: Timestamp) -> Row {
-    Row::of(vec![
+fn secret(object: &Value, now: Timestamp) -> TableRow {
+    TableRow::of(vec![
         name(object),
         Value::from(text(object, "/type")),
         Value::from(members(object, "/data")),
@@ -296,7 +300,7 @@ fn secret(object: &Value, now: Timestamp) -> Row {
     ])
 }
 
-fn service(object: &Value, now: Timestamp) -> Row {
+fn service(object: &Value, now: Timestamp) -> TableRow {
     let cluster_ip = match text(object, "/spec/clusterIPs/0") {
         "" => NONE,
         address => address,
@@ -313,7 +317,7 @@ fn service(object: &Value, now: Timestamp) -> Row {
             format!("{}{exposed}/{}", number(port, "/port"), text(port, "/protocol"))
         })
         .collect();
-    Row::of(vec![
+    TableRow::of(vec![
         name(object),
         Value::from(text(object, "/spec/type")),
         Value::from(cluster_ip),
@@ -354,8 +358,8 @@ fn external_ip(service: &Value) -> String {
     }
 }
 
-fn endpoints(object: &Value, now: Timestamp) -> Row {
-    /// More than these would push everything else off the screen.
+fn endpoints(object: &Value, now: Timestamp) -> TableRow {
+    /// More roles would push the other columns off the screen.
     const SHOWN: usize = 3;
     let mut addresses: Vec<String> = Vec::new();
     for subset in items(object, "/subsets") {
@@ -390,147 +394,19 @@ fn endpoints(object: &Value, now: Timestamp) -> Row {
     if items(object, "/subsets").is_empty() {
         NONE.clone_into(&mut shown);
     }
-    Row::of(vec![name(object), Value::from(shown), age(object, now)])
+    TableRow::of(vec![name(object), Value::from(shown), age(object, now)])
 }
 
-fn service_account(object: &Value, now: Timestamp) -> Row {
-    Row::of(vec![name(object), age(object, now)])
+fn service_account(object: &Value, now: Timestamp) -> TableRow {
+    TableRow::of(vec![name(object), age(object, now)])
 }
 
-fn deployment(object: &Value, now: Timestamp) -> Row {
-    let selector = match LabelSelector::from_object(object.pointer("/spec/selector")) {
-        Ok(selector) => selector.to_string(),
-        Err(_) => "<invalid>".to_owned(),
-    };
-    let mut cells = vec![
-        name(object),
-        Value::from(ready_of_desired(object)),
-        Value::from(number(object, "/status/updatedReplicas")),
-        Value::from(number(object, "/status/availableReplicas")),
-        age(object, now),
-    ];
-    cells.extend(containers(object));
-    cells.push(Value::from(selector));
-    Row::of(cells)
-}
-
-fn daemon_set(object: &Value, now: Timestamp) -> Row {
-    let mut cells = vec![name(object)];
-    cells.extend(
-        [
-            "/status/desiredNumberScheduled",
-            "/status/currentNumberScheduled",
-            "/status/numberReady",
-            "/status/updatedNumberScheduled",
-            "/status/numberAvailable",
-        ]
-        .map(|pointer| Value::from(number(object, pointer))),
-    );
-    cells.push(Value::from(labels(
-        object.pointer("/spec/template/spec/nodeSelector"),
-    )));
-    cells.push(age(object, now));
-    cells.extend(containers(object));
-    cells.push(Value::from(selector(object)));
-    Row::of(cells)
-}
-
-fn replica_set(object: &Value, now: Timestamp) -> Row {
-    let mut cells = vec![
-        name(object),
-        Value::from(number(object, "/spec/replicas")),
-        Value::from(number(object, "/status/replicas")),
-        Value::from(number(object, "/status/readyReplicas")),
-        age(object, now),
-    ];
-    cells.extend(containers(object));
-    cells.push(Value::from(selector(object)));
-    Row::of(cells)
-}
-
-fn stateful_set(object: &Value, now: Timestamp) -> Row {
-    let mut cells = vec![
-        name(object),
-        Value::from(ready_of_desired(object)),
-        age(object, now),
-    ];
-    cells.extend(containers(object));
-    Row::of(cells)
-}
-
-fn controller_revision(object: &Value, now: Timestamp) -> Row {
-    let owners = items(object, "/metadata/ownerReferences");
-    let controller = owners
-        .iter()
-        .find(|owner| owner.get("controller") == Some(&Value::Bool(true)));
-    let shown = controller.map_or_else(
-        || NONE.to_owned(),
-        |owner| {
-            let (group, _) = crate::kinds::split_api_version(text(owner, "/apiVersion"));
-            let kind = text(owner, "/kind").to_lowercase();
-            let kind = if group.is_empty() {
-                kind
-            } else {
-                format!("{kind}.{group}")
-            };
-            format!("{kind}/{}", text(owner, "/name"))
-        },
-    );
-    let revision = Value::from(number(object, "/revision"));
-    Row::of(vec![name(object), Value::from(shown), revision, age(object, now)])
-}
-
-fn job(object: &Value, now: Timestamp) -> Row {
-    let succeeded = number(object, "/status/succeeded");
-    let completions = match object.pointer("/spec/completions").and_then(Value::as_i64) {
-        Some(wanted) => format!("{succeeded}/{wanted}"),
-        None if number(object, "/spec/parallelism") > 1 => {
-            format!("{succeeded}/1 of {}", number(object, "/spec/parallelism"))
-        }
-        None => format!("{succeeded}/1"),
-    };
-    let duration = parse(text(object, "/status/startTime")).map_or_else(String::new, |start| {
-        let end = parse(text(object, "/status/completionTime")).unwrap_or(now);
-        human_duration(elapsed(start, end))
-    });
-    let holds = |kind: &str| {
-        items(object, "/status/conditions")
-            .iter()
-            .any(|condition| text(condition, "/type") == kind && text(condition, "/status") == "True")
-    };
-    let deleting = object
-        .pointer("/metadata/deletionTimestamp")
-        .is_some_and(|moment| !moment.is_null());
-    let status = if holds("Complete") {
-        "Complete"
-    } else if holds("Failed") {
-        "Failed"
-    } else if deleting {
-        "Terminating"
-    } else {
-        ["Suspended", "FailureTarget", "SuccessCriteriaMet"]
-            .into_iter()
-            .find(|kind| holds(kind))
-            .unwrap_or("Running")
-    };
-    let mut cells = vec![
-        name(object),
-        Value::from(status),
-        Value::from(completions),
-        Value::from(duration),
-        age(object, now),
-    ];
-    cells.extend(containers(object));
-    cells.push(Value::from(selector(object)));
-    Row::of(cells)
-}
-
-fn budget(object: &Value, now: Timestamp) -> Row {
+fn budget(object: &Value, now: Timestamp) -> TableRow {
     let amount = |pointer: &str| match object.pointer(pointer) {
         None | Some(Value::Null) => "N/A".to_owned(),
         Some(value) => crate::go_text::plain(value),
     };
-    Row::of(vec![
+    TableRow::of(vec![
         name(object),
         Value::from(amount("/spec/minAvailable")),
         Value::from(amount("/spec/maxUnavailable")),
@@ -539,16 +415,16 @@ fn budget(object: &Value, now: Timestamp) -> Row {
     ])
 }
 
-fn lease(object: &Value, now: Timestamp) -> Row {
-    Row::of(vec![
+fn lease(object: &Value, now: Timestamp) -> TableRow {
+    TableRow::of(vec![
         name(object),
         Value::from(text(object, "/spec/holderIdentity")),
         age(object, now),
     ])
 }
 
-fn priority_class(object: &Value, now: Timestamp) -> Row {
-    Row::of(vec![
+fn priority_class(object: &Value, now: Timestamp) -> TableRow {
+    TableRow::of(vec![
         name(object),
         Value::from(number(object, "/value")),
         Value::from(object.get("globalDefault") == Some(&Value::Bool(true))),
@@ -557,7 +433,7 @@ fn priority_class(object: &Value, now: Timestamp) -> Row {
     ])
 }
 
-fn binding(object: &Value, now: Timestamp) -> Row {
+fn binding(object: &Value, now: Timestamp) -> TableRow {
     let subjects = |kind: &str| {
         let named: Vec<String> = items(object, "/subjects")
             .iter()
@@ -571,7 +447,7 @@ fn binding(object: &Value, now: Timestamp) -> Row {
             .collect();
         Value::from(named.join(", "))
     };
-    Row::of(vec![
+    TableRow::of(vec![
         name(object),
         Value::from(format!(
             "{}/{}",
@@ -585,13 +461,13 @@ fn binding(object: &Value, now: Timestamp) -> Row {
     ])
 }
 
-fn admission_policy(object: &Value, now: Timestamp) -> Row {
+fn admission_policy(object: &Value, now: Timestamp) -> TableRow {
     let kind = match object.pointer("/spec/paramKind") {
         None | Some(Value::Null) => "<unset>".to_owned(),
         Some(kind) => format!("{}/{}", text(kind, "/apiVersion"), text(kind, "/kind")),
     };
     let validations = items(object, "/spec/validations").len();
-    Row::of(vec![
+    TableRow::of(vec![
         name(object),
         Value::from(validations),
         Value::from(kind),
@@ -599,7 +475,7 @@ fn admission_policy(object: &Value, now: Timestamp) -> Row {
     ])
 }
 
-fn admission_policy_binding(object: &Value, now: Timestamp) -> Row {
+fn admission_policy_binding(object: &Value, now: Timestamp) -> TableRow {
     let parameter = match (
         text(object, "/spec/paramRef/name"),
         text(object, "/spec/paramRef/namespace"),
@@ -609,7 +485,7 @@ fn admission_policy_binding(object: &Value, now: Timestamp) -> Row {
         (name, namespace) => format!("{namespace}/{name}"),
     };
     let policy = Value::from(text(object, "/spec/policyName"));
-    Row::of(vec![
+    TableRow::of(vec![
         name(object),
         policy,
         Value::from(parameter),
@@ -617,42 +493,22 @@ fn admission_policy_binding(object: &Value, now: Timestamp) -> Row {
     ])
 }
 
-fn webhooks(object: &Value, now: Timestamp) -> Row {
-    Row::of(vec![
+fn webhooks(object: &Value, now: Timestamp) -> TableRow {
+    TableRow::of(vec![
         name(object),
         Value::from(items(object, "/webhooks").len()),
         age(object, now),
     ])
 }
 
-fn ready_of_desired(object: &Value) -> String {
-    format!(
-        "{}/{}",
-        number(object, "/status/readyReplicas"),
-        number(object, "/spec/replicas")
-    )
-}
-
-/// Names and images of the containers in a template.
-fn containers(object: &Value) -> [Value; 2] {
-    let containers = items(object, "/spec/template/spec/containers");
-    ["/name", "/image"].map(|field| {
-        let texts: Vec<&str> = containers
-            .iter()
-            .map(|container| text(container, field))
-            .collect();
-        Value::from(texts.join(","))
-    })
-}
-
-fn selector(object: &Value) -> String {
+pub(super) fn selector(object: &Value) -> String {
     match LabelSelector::from_object(object.pointer("/spec/selector")) {
         Ok(selector) => joined_or_none(selector.to_string()),
         Err(_) => "<error>".to_owned(),
     }
 }
 
-fn labels(labels: Option<&Value>) -> String {
+pub(super) fn labels(labels: Option<&Value>) -> String {
     let pairs: Vec<String> = labels
         .and_then(Value::as_object)
         .into_iter()

@@ -1,27 +1,27 @@
-//! Tables of custom resources: the columns their CRD asks for.
+//! Tables of custom resources, by the columns of their CRD.
 
 use super::age::{elapsed, human_duration, parse};
 use super::json_path::JsonPath;
-use super::{Column, Row};
+use super::{TableColumn, TableRow};
 use crate::go_text;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// A column of a CRD and where its cells come from.
+/// A column of a CRD and the path of its cells.
 #[derive(Clone, Debug)]
 pub(super) struct CustomColumn {
     kind: String,
     path: Option<JsonPath>,
 }
 
-pub(super) fn layout(additional: Option<&Value>) -> (Vec<Column>, Vec<CustomColumn>) {
+pub(super) fn layout(additional: Option<&Value>) -> (Vec<TableColumn>, Vec<CustomColumn>) {
     let mut columns = vec![name_column()];
     let mut cells = Vec::new();
     let declared = additional
         .and_then(Value::as_array)
         .filter(|declared| !declared.is_empty());
     let Some(declared) = declared else {
-        columns.push(Column {
+        columns.push(TableColumn {
             name: "Age".to_owned(),
             kind: "date".to_owned(),
             format: String::new(),
@@ -43,7 +43,7 @@ pub(super) fn layout(additional: Option<&Value>) -> (Vec<Column>, Vec<CustomColu
             ),
             given => given.to_owned(),
         };
-        columns.push(Column {
+        columns.push(TableColumn {
             name: text("name").to_owned(),
             kind: text("type").to_owned(),
             format: text("format").to_owned(),
@@ -58,15 +58,15 @@ pub(super) fn layout(additional: Option<&Value>) -> (Vec<Column>, Vec<CustomColu
     (columns, cells)
 }
 
-pub(super) fn row(columns: &[CustomColumn], object: &Value, now: Timestamp) -> Row {
+pub(super) fn row(columns: &[CustomColumn], object: &Value, now: Timestamp) -> TableRow {
     let name = object.pointer("/metadata/name").cloned().unwrap_or_default();
     let mut cells = vec![name];
     cells.extend(columns.iter().map(|column| column.cell(object, now)));
-    Row::of(cells)
+    TableRow::of(cells)
 }
 
-pub(super) fn name_column() -> Column {
-    Column {
+pub(super) fn name_column() -> TableColumn {
+    TableColumn {
         name: "Name".to_owned(),
         kind: "string".to_owned(),
         format: "name".to_owned(),

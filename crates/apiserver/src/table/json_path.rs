@@ -1,6 +1,6 @@
-//! The JSONPath dialect of Kubernetes, as far as printer columns and selectable fields use it.
+//! The JSONPath dialect of Kubernetes, as printer columns and selectable fields use it.
 //!
-//! Only finding values is supported; templates with text, `range` and `end` belong to kubectl.
+//! Only lookups are supported; templates with text, `range` and `end` belong to kubectl.
 
 use serde_json::Value;
 use std::cmp::Ordering;
@@ -8,10 +8,10 @@ use std::cmp::Ordering;
 /// A parsed path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
-    steps: Vec<Step>,
+    steps: Vec<PathStep>,
 }
 
-/// Why a text is no path.
+/// The reason why a text is not a valid path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonPathError {
     #[error("unterminated array")]
@@ -25,10 +25,10 @@ pub enum JsonPathError {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+enum PathStep {
     Field(String),
     Fields(Vec<String>),
-    /// `start:end:step`, each possibly missing.
+    /// `start:end:step`, each optional.
     Slice {
         start: Option<i64>,
         end: Option<i64>,
@@ -38,20 +38,20 @@ enum Step {
     Wildcard,
     Recursive,
     Filter {
-        left: Operand,
-        test: Option<(Comparison, Operand)>,
+        left: FilterOperand,
+        test: Option<(FilterComparison, FilterOperand)>,
     },
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Operand {
+enum FilterOperand {
     /// Relative to the item under test.
     Path(JsonPath),
     Literal(Value),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comparison {
+enum FilterComparison {
     Equal,
     NotEqual,
     Less,
@@ -63,7 +63,7 @@ enum Comparison {
 impl JsonPath {
     /// Parses a path such as `.status.conditions[?(@.type=="Ready")].status`.
     pub fn parse(text: &str) -> Result<Self, JsonPathError> {
-        let mut parser = Parser {
+        let mut parser = PathParser {
             rest: text.trim().trim_start_matches('$'),
         };
         let mut steps = Vec::new();
@@ -73,21 +73,21 @@ impl JsonPath {
         Ok(Self { steps })
     }
 
-    /// Every value the path leads to. A missing key leads nowhere; an index or filter on something that is no
-    /// list makes the whole path fail.
+    /// Returns every value of the path. A missing key has no value; an index or filter on a value other than a list is
+    /// an error.
     pub fn find<'v>(&self, value: &'v Value) -> Option<Vec<&'v Value>> {
         self.steps
             .iter()
             .try_fold(vec![value], |values, step| step.walk(values))
     }
 
-    /// The first value the path leads to.
+    /// Returns the first value of the path.
     pub fn first<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         self.find(value)?.first().copied()
     }
 }
 
-impl Step {
+impl PathStep {
     fn walk<'v>(&self, values: Vec<&'v Value>) -> Option<Vec<&'v Value>> {
         let mut found = Vec::new();
         for value in values {
@@ -96,7 +96,7 @@ impl Step {
                 Self::Fields(names) => found.extend(names.iter().filter_map(|name| value.get(name))),
                 Self::Wildcard => found.extend(children(value)),
                 Self::Recursive => descendants(value, &mut found),
-                // Nothing to index in what is not there.
+                // There is nothing to index in a missing value.
                 _ if value.is_null() => {}
                 Self::Index(index) => found.push(
                     value
@@ -153,7 +153,7 @@ fn slice(items: &[Value], start: Option<i64>, end: Option<i64>, step: Option<i64
     Some(items.get(start..end)?.iter().step_by(step).collect())
 }
 
-fn passes(item: &Value, left: &Operand, test: Option<&(Comparison, Operand)>) -> bool {
+fn passes(item: &Value, left: &FilterOperand, test: Option<&(FilterComparison, FilterOperand)>) -> bool {
     let Some(left) = left.value(item) else {
         return false;
     };
@@ -170,16 +170,16 @@ fn passes(item: &Value, left: &Operand, test: Option<&(Comparison, Operand)>) ->
         _ => None,
     };
     match comparison {
-        Comparison::Equal => ordering == Some(Ordering::Equal),
-        Comparison::NotEqual => ordering.is_some_and(Ordering::is_ne),
-        Comparison::Less => ordering.is_some_and(Ordering::is_lt),
-        Comparison::LessOrEqual => ordering.is_some_and(Ordering::is_le),
-        Comparison::Greater => ordering.is_some_and(Ordering::is_gt),
-        Comparison::GreaterOrEqual => ordering.is_some_and(Ordering::is_ge),
+        FilterComparison::Equal => ordering == Some(Ordering::Equal),
+        FilterComparison::NotEqual => ordering.is_some_and(Ordering::is_ne),
+        FilterComparison::Less => ordering.is_some_and(Ordering::is_lt),
+        FilterComparison::LessOrEqual => ordering.is_some_and(Ordering::is_le),
+        FilterComparison::Greater => ordering.is_some_and(Ordering::is_gt),
+        FilterComparison::GreaterOrEqual => ordering.is_some_and(Ordering::is_ge),
     }
 }
 
-impl Operand {
+impl FilterOperand {
     fn value<'v>(&'v self, item: &'v Value) -> Option<&'v Value> {
         match self {
             Self::Path(path) => path.first(item),
@@ -199,19 +199,19 @@ impl Operand {
     }
 }
 
-struct Parser<'t> {
+struct PathParser<'t> {
     rest: &'t str,
 }
 
-impl Parser<'_> {
-    fn step(&mut self) -> Result<Option<Step>, JsonPathError> {
+impl PathParser<'_> {
+    fn step(&mut self) -> Result<Option<PathStep>, JsonPathError> {
         let Some(first) = self.rest.chars().next() else {
             return Ok(None);
         };
         if let Some(rest) = self.rest.strip_prefix("..") {
-            // The two dots find everything; a name right behind them is an ordinary field.
+            // The two dots select everything; a name right behind them is an ordinary field.
             self.rest = rest;
-            return Ok(Some(Step::Recursive));
+            return Ok(Some(PathStep::Recursive));
         }
         match first {
             '.' => {
@@ -221,22 +221,22 @@ impl Parser<'_> {
                     Some('[') => self.bracket().map(Some),
                     Some('*') => {
                         self.rest = &self.rest[1..];
-                        Ok(Some(Step::Wildcard))
+                        Ok(Some(PathStep::Wildcard))
                     }
-                    Some(_) => Ok(Some(Step::Field(self.name()))),
+                    Some(_) => Ok(Some(PathStep::Field(self.name()))),
                 }
             }
             '[' => self.bracket().map(Some),
             '*' => {
                 self.rest = &self.rest[1..];
-                Ok(Some(Step::Wildcard))
+                Ok(Some(PathStep::Wildcard))
             }
-            c if is_name(c) => Ok(Some(Step::Field(self.name()))),
+            c if is_name(c) => Ok(Some(PathStep::Field(self.name()))),
             c => Err(JsonPathError::Unexpected(c)),
         }
     }
 
-    /// A field name, in which a backslash makes the next character ordinary.
+    /// Parses a field name, in which a backslash escapes the next character.
     fn name(&mut self) -> String {
         let mut name = String::new();
         let mut chars = self.rest.char_indices();
@@ -255,7 +255,7 @@ impl Parser<'_> {
         name
     }
 
-    fn bracket(&mut self) -> Result<Step, JsonPathError> {
+    fn bracket(&mut self) -> Result<PathStep, JsonPathError> {
         let end = closing(self.rest).ok_or(JsonPathError::UnterminatedArray)?;
         let inside = self.rest[1..end].trim();
         self.rest = &self.rest[end + 1..];
@@ -267,14 +267,14 @@ impl Parser<'_> {
             );
         }
         if inside == "*" {
-            return Ok(Step::Wildcard);
+            return Ok(PathStep::Wildcard);
         }
         if inside.starts_with(['\'', '"']) {
             let names: Option<Vec<String>> = inside.split(',').map(|name| unquote(name.trim())).collect();
             let names = names.ok_or_else(|| JsonPathError::InvalidIndex(inside.to_owned()))?;
             return Ok(match names.as_slice() {
-                [only] => Step::Field(only.clone()),
-                _ => Step::Fields(names),
+                [only] => PathStep::Field(only.clone()),
+                _ => PathStep::Fields(names),
             });
         }
         let number = |text: &str| match text.trim() {
@@ -286,14 +286,14 @@ impl Parser<'_> {
         };
         match inside.split(':').collect::<Vec<_>>().as_slice() {
             [index] => number(index)?
-                .map(Step::Index)
+                .map(PathStep::Index)
                 .ok_or_else(|| JsonPathError::InvalidIndex(inside.to_owned())),
-            [start, end] => Ok(Step::Slice {
+            [start, end] => Ok(PathStep::Slice {
                 start: number(start)?,
                 end: number(end)?,
                 step: None,
             }),
-            [start, end, step] => Ok(Step::Slice {
+            [start, end, step] => Ok(PathStep::Slice {
                 start: number(start)?,
                 end: number(end)?,
                 step: number(step)?,
@@ -303,33 +303,33 @@ impl Parser<'_> {
     }
 }
 
-fn filter_step(text: &str) -> Result<Step, JsonPathError> {
-    const OPERATORS: [(&str, Comparison); 6] = [
-        ("==", Comparison::Equal),
-        ("!=", Comparison::NotEqual),
-        ("<=", Comparison::LessOrEqual),
-        (">=", Comparison::GreaterOrEqual),
-        ("<", Comparison::Less),
-        (">", Comparison::Greater),
+fn filter_step(text: &str) -> Result<PathStep, JsonPathError> {
+    const OPERATORS: [(&str, FilterComparison); 6] = [
+        ("==", FilterComparison::Equal),
+        ("!=", FilterComparison::NotEqual),
+        ("<=", FilterComparison::LessOrEqual),
+        (">=", FilterComparison::GreaterOrEqual),
+        ("<", FilterComparison::Less),
+        (">", FilterComparison::Greater),
     ];
     for (at, _) in outside_quotes(text) {
         let found = OPERATORS
             .iter()
             .find(|(operator, _)| text[at..].starts_with(operator));
         if let Some((operator, comparison)) = found {
-            return Ok(Step::Filter {
-                left: Operand::parse(&text[..at])?,
-                test: Some((*comparison, Operand::parse(&text[at + operator.len()..])?)),
+            return Ok(PathStep::Filter {
+                left: FilterOperand::parse(&text[..at])?,
+                test: Some((*comparison, FilterOperand::parse(&text[at + operator.len()..])?)),
             });
         }
     }
-    Ok(Step::Filter {
-        left: Operand::parse(text)?,
+    Ok(PathStep::Filter {
+        left: FilterOperand::parse(text)?,
         test: None,
     })
 }
 
-/// The position of the bracket that closes the one at the beginning.
+/// Returns the position of the bracket that closes the first one.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, c) in outside_quotes(text) {

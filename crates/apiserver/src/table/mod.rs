@@ -1,14 +1,14 @@
-//! Server-side tables: what `kubectl get` prints.
+//! Server-side tables, as `kubectl get` prints them.
 //!
-//! A [`Printer`] knows the columns of a kind and turns an object into the cells of a row. Objects are taken in
-//! their stored form, time is handed in; putting rows, list metadata and objects together is the caller's
-//! business.
+//! A [`TablePrinter`] has the columns of a kind and turns an object in its stored form into a row. The caller supplies the
+//! time, and adds list metadata and objects.
 
 mod age;
 mod built_in;
 mod custom;
 mod json_path;
 mod pod;
+mod workloads;
 
 pub use age::human_duration;
 pub use json_path::{JsonPath, JsonPathError};
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 /// One column of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct TableColumn {
     pub name: String,
     /// The JSON type of its cells, or `date`.
     pub kind: String,
@@ -32,51 +32,52 @@ pub struct Column {
 
 /// The cells of one object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct TableRow {
     pub cells: Vec<Value>,
-    /// Tells clients that hide what is over, such as pods that have completed.
+    /// Marks objects that have completed, such as pods, which clients may hide.
     pub conditions: Vec<Value>,
 }
 
 /// The columns of one kind.
 #[derive(Clone, Debug)]
-pub struct Printer {
-    columns: Vec<Column>,
-    cells: Cells,
+pub struct TablePrinter {
+    columns: Vec<TableColumn>,
+    cells: CellSource,
 }
 
 #[derive(Clone, Debug)]
-enum Cells {
-    BuiltIn(built_in::Cells),
+enum CellSource {
+    BuiltIn(built_in::RowFunction),
     Custom(Vec<CustomColumn>),
 }
 
-impl Printer {
-    /// The printer of a built-in kind.
+impl TablePrinter {
+    /// Returns the printer of a built-in kind.
     pub fn built_in(kind: &BuiltIn) -> Self {
         let (columns, cells) = built_in::layout(kind);
         Self {
             columns,
-            cells: Cells::BuiltIn(cells),
+            cells: CellSource::BuiltIn(cells),
         }
     }
 
-    /// The printer of a custom resource, by the `additionalPrinterColumns` of its version; without any, its age.
+    /// Returns the printer of a custom resource, by the `additionalPrinterColumns` of its version; without any, its
+    /// age.
     ///
-    /// A column whose path makes no sense stays empty; the CRD was refused or has been told.
+    /// A column with an invalid path stays empty.
     pub fn custom(additional: Option<&Value>) -> Self {
         let (columns, cells) = custom::layout(additional);
         Self {
             columns,
-            cells: Cells::Custom(cells),
+            cells: CellSource::Custom(cells),
         }
     }
 
-    pub fn columns(&self) -> &[Column] {
+    pub fn columns(&self) -> &[TableColumn] {
         &self.columns
     }
 
-    /// The `columnDefinitions` of a table.
+    /// Returns the `columnDefinitions` of a table.
     pub fn definitions(&self) -> Value {
         self.columns
             .iter()
@@ -92,16 +93,16 @@ impl Printer {
             .collect()
     }
 
-    /// The row of one object as seen now.
-    pub fn row(&self, object: &Value, now: Timestamp) -> Row {
+    /// Returns the row of one object at a time.
+    pub fn row(&self, object: &Value, now: Timestamp) -> TableRow {
         match &self.cells {
-            Cells::BuiltIn(cells) => cells(object, now),
-            Cells::Custom(columns) => custom::row(columns, object, now),
+            CellSource::BuiltIn(cells) => cells(object, now),
+            CellSource::Custom(columns) => custom::row(columns, object, now),
         }
     }
 }
 
-impl Row {
+impl TableRow {
     fn of(cells: Vec<Value>) -> Self {
         Self {
             cells,

@@ -1,14 +1,14 @@
-//! The row of a pod, whose status is the most telling of several.
+//! The row of a pod, whose status combines several sources.
 
-use super::Row;
+use super::TableRow;
 use super::age::{elapsed, human_duration, parse, since};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 const NONE: &str = "<none>";
 
-pub(super) fn row(pod: &Value, now: Timestamp) -> Row {
-    let summary = Summary::of(pod);
+pub(super) fn row(pod: &Value, now: Timestamp) -> TableRow {
+    let summary = ContainerSummary::of(pod);
     let restarts = match summary.last_restart.filter(|_| summary.restarts != 0) {
         Some(moment) => format!(
             "{} ({} ago)",
@@ -21,7 +21,7 @@ pub(super) fn row(pod: &Value, now: Timestamp) -> Row {
         let text = text(pod, pointer);
         Value::from(if text.is_empty() { NONE } else { text })
     };
-    Row {
+    TableRow {
         cells: vec![
             Value::from(text(pod, "/metadata/name")),
             Value::from(format!("{}/{}", summary.ready, summary.total)),
@@ -37,8 +37,8 @@ pub(super) fn row(pod: &Value, now: Timestamp) -> Row {
     }
 }
 
-/// What the containers of a pod say together.
-struct Summary {
+/// The combined state of a pod's containers.
+struct ContainerSummary {
     reason: String,
     ready: usize,
     total: usize,
@@ -46,7 +46,7 @@ struct Summary {
     last_restart: Option<Timestamp>,
 }
 
-impl Summary {
+impl ContainerSummary {
     fn of(pod: &Value) -> Self {
         let mut summary = Self {
             reason: initial_reason(pod),
@@ -98,7 +98,7 @@ impl Summary {
     }
 
     fn add_containers(&mut self, pod: &Value, sidecars: &[&str]) {
-        // Restarts while initializing are over; those of sidecars still count.
+        // Restarts of init containers no longer count; those of sidecars do.
         self.restarts = 0;
         self.last_restart = None;
         let init_statuses = items(pod, "/status/initContainerStatuses");

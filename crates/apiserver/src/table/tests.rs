@@ -2,8 +2,8 @@ use super::*;
 use crate::kinds;
 use serde_json::json;
 
-fn printer(kind: &str) -> Printer {
-    Printer::built_in(
+fn printer(kind: &str) -> TablePrinter {
+    TablePrinter::built_in(
         kinds::BUILT_IN
             .iter()
             .find(|entry| entry.kind == kind)
@@ -18,7 +18,7 @@ fn at(text: &str) -> Timestamp {
 #[test]
 fn every_row_has_a_cell_for_every_column() {
     for kind in kinds::BUILT_IN {
-        let printer = Printer::built_in(kind);
+        let printer = TablePrinter::built_in(kind);
         let row = printer.row(&json!({}), at("2026-01-01T00:00:00Z"));
         assert_eq!(row.cells.len(), printer.columns().len(), "{}", kind.kind);
     }
@@ -76,7 +76,7 @@ fn events_show_when_they_were_seen_first_and_last() {
 
 #[test]
 fn a_custom_resource_without_columns_shows_its_age() {
-    let printer = Printer::custom(None);
+    let printer = TablePrinter::custom(None);
     let names: Vec<_> = printer
         .columns()
         .iter()

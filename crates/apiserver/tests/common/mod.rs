@@ -1,4 +1,4 @@
-//! A server in a directory of its own, and ways to talk to it.
+//! A server in a temporary directory, and helpers for requests.
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 
 use std::time::Duration;
@@ -6,34 +6,34 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
-use mco_apiserver::{ApiService, Identity, Options, Server};
+use mco_apiserver::{ApiServer, ApiServerOptions, ApiService, Identity};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
-/// No wait in a test lasts longer.
+/// The deadline of every wait in a test.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 pub struct Cluster {
-    pub server: Server,
+    pub server: ApiServer,
     // Dropped last: the server writes into it.
     _directory: tempfile::TempDir,
 }
 
 impl Cluster {
     pub async fn start() -> Self {
-        Self::with(Options::default()).await
+        Self::with(ApiServerOptions::default()).await
     }
 
-    pub async fn with(options: Options) -> Self {
+    pub async fn with(options: ApiServerOptions) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let server = Server::open(directory.path(), options).await.unwrap();
+        let server = ApiServer::open(directory.path(), options).await.unwrap();
         Self {
             server,
             _directory: directory,
         }
     }
 
-    /// A kube client in this process.
+    /// Returns a kube client in this process.
     pub fn client(&self) -> kube::Client {
         kube::Client::new(self.server.service(), "default")
     }
@@ -51,7 +51,7 @@ impl Cluster {
     }
 }
 
-/// One request; the answer must end within the deadline.
+/// Sends one request. The response must end within the deadline.
 pub async fn request(
     service: ApiService,
     method: Method,
@@ -81,7 +81,7 @@ pub async fn request(
         .expect("an answer in time")
 }
 
-/// Asks until the answer is yes.
+/// Polls until the condition holds.
 pub async fn eventually<F, Fut>(what: &str, mut holds: F)
 where
     F: FnMut() -> Fut,

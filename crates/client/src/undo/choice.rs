@@ -30,12 +30,12 @@ pub fn former<'a>(
     }
     let mut completed: Vec<&Event> = events.iter().filter(|event| is_completion(pool, event)).collect();
     completed.sort_by_key(|event| std::cmp::Reverse(time_of(event)));
-    let told = completed.into_iter().find_map(|event| {
+    let reported = completed.into_iter().find_map(|event| {
         let words = event.message.as_deref()?.split_whitespace();
         words.rev().find_map(named)
     });
     let created = |config: &MachineConfig| config.metadata.creation_timestamp.clone().map(|time| time.0);
-    told.or_else(|| {
+    reported.or_else(|| {
         let target = rendered.iter().find(|config| name_of(config) == target)?;
         let older = rendered.iter().filter(|config| created(config) < created(target));
         older.max_by_key(|config| created(config))

@@ -17,7 +17,7 @@ use mco_core::config::merge::{is_user_provided, to_value};
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::render::Rendered;
 use mco_core::config::validate;
-use mco_core::pipeline::bootstrap::Cluster;
+use mco_core::pipeline::bootstrap::BootstrapCluster;
 
 /// The drafts of one pool's MachineConfigs, in merge order.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct Draft {
 
 /// The action for an OS image that a user has set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Images {
+pub enum DraftImages {
     /// Remove it, so that the cluster's default applies.
     Release,
     /// Set the former one.
@@ -45,7 +45,7 @@ pub enum Images {
 }
 
 /// A list in an Ignition config whose entries have a key.
-struct Section<T> {
+struct DraftSection<T> {
     title: &'static str,
     list: fn(&mut Config) -> &mut Vec<T>,
     key: fn(&T) -> &str,
@@ -54,7 +54,7 @@ struct Section<T> {
 }
 
 impl Drafts {
-    pub fn new(cluster: &Cluster, rendered: &Rendered, pool: &str, missing_source: &str) -> Self {
+    pub fn new(cluster: &BootstrapCluster, rendered: &Rendered, pool: &str, missing_source: &str) -> Self {
         let by_name: BTreeMap<&str, &MachineConfig> = cluster
             .inventory
             .configs
@@ -85,7 +85,7 @@ impl Drafts {
         &mut self,
         now: &Rendered,
         former: &ParsedConfig,
-        images: Images,
+        images: DraftImages,
     ) -> Result<(), UndoError> {
         let (present, past) = (&now.config.ignition, &former.ignition);
         self.restore_section(&FILES, present, past)?;
@@ -95,7 +95,7 @@ impl Drafts {
         self.restore_section(&USERS, present, past)?;
         self.restore_section(&GROUPS, present, past)?;
         self.restore_spec(now.config.spec(), former.spec(), images);
-        self.give_homes(past);
+        self.assign_to_configs(past);
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl Drafts {
 
     fn restore_section<T: Clone + PartialEq>(
         &mut self,
-        section: &Section<T>,
+        section: &DraftSection<T>,
         now: &Config,
         former: &Config,
     ) -> Result<(), UndoError> {
@@ -136,7 +136,7 @@ impl Drafts {
 
     fn restore_entry<T: Clone + PartialEq>(
         &mut self,
-        section: &Section<T>,
+        section: &DraftSection<T>,
         key: &str,
         wanted: Option<T>,
     ) -> Result<(), UndoError> {
@@ -181,7 +181,7 @@ impl Drafts {
         Ok(())
     }
 
-    fn restore_spec(&mut self, now: &MachineConfigSpec, former: &MachineConfigSpec, images: Images) {
+    fn restore_spec(&mut self, now: &MachineConfigSpec, former: &MachineConfigSpec, images: DraftImages) {
         self.restore_words(&now.kernel_arguments, &former.kernel_arguments, |spec| {
             &mut spec.kernel_arguments
         });
@@ -246,7 +246,7 @@ impl Drafts {
         &mut self,
         now: &str,
         former: &str,
-        images: Images,
+        images: DraftImages,
         image: fn(&mut MachineConfigSpec) -> &mut String,
     ) {
         if now == former {
@@ -258,8 +258,8 @@ impl Drafts {
                 continue;
             }
             match images {
-                Images::Release => own.clear(),
-                Images::Choose => former.clone_into(own),
+                DraftImages::Release => own.clear(),
+                DraftImages::Choose => former.clone_into(own),
             }
             draft.touched = true;
         }
@@ -267,7 +267,7 @@ impl Drafts {
 
     /// Assigns parts without a MachineConfig: most likely they come from the one that has changed, if there is only
     /// one; else they get a new one.
-    fn give_homes(&mut self, former: &Config) {
+    fn assign_to_configs(&mut self, former: &Config) {
         let mut touched = self.users.iter_mut().filter(|draft| draft.touched);
         if let (Some(home), None, true) = (touched.next(), touched.next(), self.homeless.touched) {
             home.take(&mut self.homeless);
@@ -336,7 +336,7 @@ impl Draft {
     }
 }
 
-impl<T: Clone> Section<T> {
+impl<T: Clone> DraftSection<T> {
     fn entries(&self, config: &Config) -> Vec<T> {
         (self.list)(&mut config.clone()).clone()
     }
@@ -352,25 +352,25 @@ impl<T: Clone> Section<T> {
     }
 }
 
-const FILES: Section<File> = Section {
+const FILES: DraftSection<File> = DraftSection {
     title: "file",
     list: |config| &mut config.storage.files,
     key: |file| &file.path,
     prune: |_, _| {},
 };
-const DIRECTORIES: Section<Directory> = Section {
+const DIRECTORIES: DraftSection<Directory> = DraftSection {
     title: "directory",
     list: |config| &mut config.storage.directories,
     key: |directory| &directory.path,
     prune: |_, _| {},
 };
-const LINKS: Section<Link> = Section {
+const LINKS: DraftSection<Link> = DraftSection {
     title: "link",
     list: |config| &mut config.storage.links,
     key: |link| &link.path,
     prune: |_, _| {},
 };
-const UNITS: Section<Unit> = Section {
+const UNITS: DraftSection<Unit> = DraftSection {
     title: "unit",
     list: |config| &mut config.systemd.units,
     key: |unit| &unit.name,
@@ -379,7 +379,7 @@ const UNITS: Section<Unit> = Section {
             .retain(|dropin| former.dropins.iter().any(|other| other.name == dropin.name));
     },
 };
-const USERS: Section<PasswdUser> = Section {
+const USERS: DraftSection<PasswdUser> = DraftSection {
     title: "user",
     list: |config| &mut config.passwd.users,
     key: |user| &user.name,
@@ -388,7 +388,7 @@ const USERS: Section<PasswdUser> = Section {
             .retain(|key| former.ssh_authorized_keys.contains(key));
     },
 };
-const GROUPS: Section<PasswdGroup> = Section {
+const GROUPS: DraftSection<PasswdGroup> = DraftSection {
     title: "group",
     list: |config| &mut config.passwd.groups,
     key: |group| &group.name,

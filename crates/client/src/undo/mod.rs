@@ -15,12 +15,12 @@ use thiserror::Error;
 
 use crate::comparison;
 pub use choice::former;
-use draft::{Drafts, Images};
+use draft::{DraftImages, Drafts};
 use mco_core::config::merge::is_user_provided;
 use mco_core::config::parsed_config::ParsedConfig;
-use mco_core::config::render::{Identity, Rendered};
-use mco_core::config::rules::Rules;
-use mco_core::pipeline::bootstrap::Cluster;
+use mco_core::config::render::{RenderIdentity, Rendered};
+use mco_core::config::rules::AdministratorRules;
+use mco_core::pipeline::bootstrap::BootstrapCluster;
 
 /// One change of one MachineConfig.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,10 +75,10 @@ pub enum UndoError {
 
 /// Computes how to restore a former config. `cluster` holds the current MachineConfigs, without rendered ones.
 pub fn undo(
-    cluster: &Cluster,
+    cluster: &BootstrapCluster,
     pool: &str,
     former: Former<'_>,
-    identity: Identity<'_>,
+    identity: RenderIdentity<'_>,
 ) -> Result<Undo, UndoError> {
     let now = render(cluster, pool, identity);
     if let Ok(now) = &now
@@ -93,20 +93,20 @@ pub fn undo(
         return Err(error);
     }
     let newer = newer_sources(cluster, pool, former);
-    let mut outcome = attempt(cluster, pool, former, identity, &newer, Images::Release);
+    let mut outcome = attempt(cluster, pool, former, identity, &newer, DraftImages::Release);
     if matches!(outcome, Err(UndoError::NotTheSame { .. })) {
-        outcome = attempt(cluster, pool, former, identity, &newer, Images::Choose);
+        outcome = attempt(cluster, pool, former, identity, &newer, DraftImages::Choose);
     }
     outcome
 }
 
 fn attempt(
-    cluster: &Cluster,
+    cluster: &BootstrapCluster,
     pool: &str,
     former: Former<'_>,
-    identity: Identity<'_>,
+    identity: RenderIdentity<'_>,
     newer: &[MachineConfig],
-    images: Images,
+    images: DraftImages,
 ) -> Result<Undo, UndoError> {
     let without_newer = without(cluster, newer);
     let base = render(&without_newer, pool, identity)?;
@@ -120,7 +120,7 @@ fn attempt(
         .collect();
     edits.extend(drafts.into_edits());
     let result = render(&edited(cluster, &edits), pool, identity)?;
-    let comparison = comparison::compare(former.config, &result.config, &Rules::default());
+    let comparison = comparison::compare(former.config, &result.config, &AdministratorRules::default());
     if !comparison.changes.is_empty() {
         return Err(UndoError::NotTheSame {
             config: former.config.name().to_owned(),
@@ -133,7 +133,11 @@ fn attempt(
     })
 }
 
-fn render(cluster: &Cluster, pool: &str, identity: Identity<'_>) -> Result<Rendered, UndoError> {
+fn render(
+    cluster: &BootstrapCluster,
+    pool: &str,
+    identity: RenderIdentity<'_>,
+) -> Result<Rendered, UndoError> {
     let outcome = cluster
         .render(identity)
         .into_iter()
@@ -148,7 +152,7 @@ fn render(cluster: &Cluster, pool: &str, identity: Identity<'_>) -> Result<Rende
 
 /// Returns the user's MachineConfigs of this pool that are newer than the former config, except those that it already
 /// contains: a MachineConfig that was deleted and recreated is newer and yet part of it.
-fn newer_sources(cluster: &Cluster, pool: &str, former: Former<'_>) -> Vec<MachineConfig> {
+fn newer_sources(cluster: &BootstrapCluster, pool: &str, former: Former<'_>) -> Vec<MachineConfig> {
     let pools = &cluster.inventory.pools;
     let selector = pools
         .iter()
@@ -175,7 +179,7 @@ fn newer_sources(cluster: &Cluster, pool: &str, former: Former<'_>) -> Vec<Machi
         .collect()
 }
 
-fn without(cluster: &Cluster, gone: &[MachineConfig]) -> Cluster {
+fn without(cluster: &BootstrapCluster, gone: &[MachineConfig]) -> BootstrapCluster {
     let mut cluster = cluster.clone();
     cluster
         .inventory
@@ -185,7 +189,7 @@ fn without(cluster: &Cluster, gone: &[MachineConfig]) -> Cluster {
 }
 
 /// Returns the cluster after the edits.
-fn edited(cluster: &Cluster, edits: &[SourceEdit]) -> Cluster {
+fn edited(cluster: &BootstrapCluster, edits: &[SourceEdit]) -> BootstrapCluster {
     let mut cluster = cluster.clone();
     let configs = &mut cluster.inventory.configs;
     configs.retain(|config| {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const IDENTITY: Identity<'static> = Identity {
+const IDENTITY: RenderIdentity<'static> = RenderIdentity {
     controller_version: "test",
     release_version: "",
 };
@@ -39,10 +39,10 @@ fn generated(name: &str, entries: &[Value]) -> MachineConfig {
     config
 }
 
-fn cluster(configs: &[MachineConfig]) -> Cluster {
+fn cluster(configs: &[MachineConfig]) -> BootstrapCluster {
     let pool: MachineConfigPool = object(json!({"metadata": {"name": "worker"}, "spec": {
         "machineConfigSelector": {"matchLabels": {"machineconfiguration.openshift.io/role": "worker"}}}}));
-    let mut cluster = Cluster::default();
+    let mut cluster = BootstrapCluster::default();
     cluster.inventory.pools = vec![pool];
     cluster.inventory.configs = configs.to_vec();
     cluster
@@ -230,7 +230,7 @@ proptest! {
         match undone(&before, &after) {
             Ok(undo) => {
                 let result = render(&edited(&cluster(&after), &undo.edits), "worker", IDENTITY).unwrap();
-                let changes = comparison::compare(&former, &result.config, &Rules::default()).changes;
+                let changes = comparison::compare(&former, &result.config, &AdministratorRules::default()).changes;
                 prop_assert!(changes.is_empty(), "{changes:?}");
             }
             Err(UndoError::NothingToUndo { .. }) => prop_assert_eq!(rendered(&after).name().to_owned(), former.name().to_owned()),

@@ -1,69 +1,69 @@
-//! What forms do. Each carries the session's own mark, or nothing happens.
+//! Actions of forms, each protected by the CSRF token of the session.
 
 use ::http::StatusCode;
 use jiff::Timestamp;
 use mco_client::forecast::Edit;
 use mco_core::config::manifest;
-use mco_core::pipeline::bootstrap::Settings;
+use mco_core::pipeline::bootstrap::BootstrapSettings;
 
-use super::App;
-use super::request::Fields;
-use super::respond::{self, Answer};
-use crate::access::{Hashed, Session};
-use crate::views::plan::Asked;
-use crate::views::{self, Section, link};
+use super::ConsoleApp;
+use super::request::FormFields;
+use super::respond::{self, ConsoleResponse};
+use crate::access::{Session, TokenHash};
+use crate::views::plan::PlanQuestion;
+use crate::views::{self, PageSection, link};
 use mco_client::plan;
 
-impl App {
+impl ConsoleApp {
     pub(super) async fn act(
         &self,
         session: &Session,
         id: Option<&str>,
         segments: &[&str],
-        form: &Fields,
-    ) -> Answer {
-        if Hashed::of(form.get("csrf")) != Hashed::of(&session.csrf) {
+        form: &FormFields,
+    ) -> ConsoleResponse {
+        if TokenHash::of(form.get("csrf")) != TokenHash::of(&session.csrf) {
             return self.message(
                 Some(session),
                 StatusCode::FORBIDDEN,
-                "This form is not ours",
-                "It does not belong to your session, so nothing was done. Load the page again and try once more.",
+                "The form was rejected",
+                "It does not belong to your session, so nothing was changed. Reload the page and try again.",
             );
         }
         match segments {
             ["logout"] => self.logout(id),
             ["plan"] => self.plan(session, form).await,
-            ["pools", pool, "pause"] => self.steer(session, pool, true).await,
-            ["pools", pool, "resume"] => self.steer(session, pool, false).await,
-            _ => self.nothing_here(session),
+            ["pools", pool, "pause"] => self.set_paused(session, pool, true).await,
+            ["pools", pool, "resume"] => self.set_paused(session, pool, false).await,
+            _ => self.not_found(session),
         }
     }
 
-    async fn steer(&self, session: &Session, pool: &str, paused: bool) -> Answer {
+    async fn set_paused(&self, session: &Session, pool: &str, paused: bool) -> ConsoleResponse {
         match session.hub.set_paused(pool, paused).await {
-            Ok(()) => respond::see(&link::pool(pool)),
+            Ok(()) => respond::redirect(&link::pool(pool)),
             Err(error) => self.message(
                 Some(session),
                 StatusCode::FORBIDDEN,
-                "That did not work",
+                "The pool was not changed",
                 error.to_string(),
             ),
         }
     }
 
-    async fn plan(&self, session: &Session, form: &Fields) -> Answer {
-        let asked = Asked {
+    async fn plan(&self, session: &Session, form: &FormFields) -> ConsoleResponse {
+        let asked = PlanQuestion {
             yaml: form.get("yaml").replace("\r\n", "\n"),
             delete: form.get("delete").trim().to_owned(),
             contents: form.has("contents"),
         };
-        let report = self.foretell(session, &asked).await;
+        let report = self.plan_edits(session, &asked).await;
         let outcome = report.as_ref().map_err(Clone::clone);
-        let frame = self.frame(Some(session), "Plan", Section::Plan);
+        let frame = self.frame(Some(session), "Plan", PageSection::Plan);
         respond::page(views::html(&views::plan::plan(frame, asked, Some(outcome))))
     }
 
-    async fn foretell(&self, session: &Session, asked: &Asked) -> Result<plan::Report, String> {
+    async fn plan_edits(&self, session: &Session, asked: &PlanQuestion) -> Result<plan::PlanReport, String> {
         let manifests = manifest::read("pasted", asked.yaml.as_bytes()).map_err(|error| error.to_string())?;
         let mut edits: Vec<Edit> = manifests.into_iter().map(Edit::Apply).collect();
         if !asked.delete.is_empty() {
@@ -72,7 +72,7 @@ impl App {
         if edits.is_empty() {
             return Err("There is nothing to plan: paste an object, or name one to delete.".to_owned());
         }
-        let settings = Settings {
+        let settings = BootstrapSettings {
             templates: self.options.templates.as_ref(),
             pull_secret: None,
             controller_version: &self.options.version,
@@ -80,7 +80,7 @@ impl App {
             stage: None,
         };
         let started = Timestamp::now();
-        let report = plan::foretell(session.hub.client(), &edits, &settings).await;
+        let report = plan::plan(session.hub.client(), &edits, &settings).await;
         tracing::debug!(took = %Timestamp::now().duration_since(started), "planned");
         report.map_err(|error| error.to_string())
     }

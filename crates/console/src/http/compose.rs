@@ -1,4 +1,4 @@
-//! From the objects of a cluster to what views are made of, with the functions that the controllers use.
+//! View values from the objects of a cluster, computed with the functions of the controllers.
 
 use jiff::Timestamp;
 use mco_api::MachineConfig;
@@ -6,18 +6,18 @@ use mco_api::vocabulary::annotations;
 use mco_client::explain::explain;
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::problem::InvalidObject;
-use mco_core::config::render::{Identity, Rendered};
+use mco_core::config::render::{RenderIdentity, Rendered};
 use mco_core::pipeline::bootstrap;
 
-use crate::views::config::{self, ConfigPage, InPool, Kind, Subject};
-use crate::views::configs::Listed;
+use crate::views::config::{self, ConfigKind, ConfigPage, ConfigSubject, InPool};
+use crate::views::configs::ListedConfig;
 use crate::views::search::Explained;
 use crate::views::{Frame, Show};
-use mco_client::cluster::{Sources, is_rendered};
+use mco_client::cluster::{ClusterSources, is_rendered};
 use mco_client::snapshot::Snapshot;
 
-/// What each pool's config is made of. Pools that cannot be rendered are left out: their page says why.
-pub fn explained(sources: &Sources, version: &str) -> Vec<Explained> {
+/// Returns the parts of each pool's config. Pools that cannot be rendered are omitted; their page shows why.
+pub fn explain_pools(sources: &ClusterSources, version: &str) -> Vec<Explained> {
     let pools = rendered(sources, version).into_iter();
     let pools = pools.map(|(pool, rendered)| Explained {
         pool,
@@ -27,11 +27,11 @@ pub fn explained(sources: &Sources, version: &str) -> Vec<Explained> {
     pools.collect()
 }
 
-fn rendered(sources: &Sources, version: &str) -> Vec<(String, Rendered)> {
+fn rendered(sources: &ClusterSources, version: &str) -> Vec<(String, Rendered)> {
     let Ok(cluster) = bootstrap::adopt(sources.objects.clone()) else {
         return Vec::new();
     };
-    let identity = Identity {
+    let identity = RenderIdentity {
         controller_version: version,
         release_version: "",
     };
@@ -41,7 +41,8 @@ fn rendered(sources: &Sources, version: &str) -> Vec<(String, Rendered)> {
         .collect()
 }
 
-pub fn config_names(sources: &Sources) -> Vec<String> {
+/// Returns the names of all MachineConfigs.
+pub fn config_names(sources: &ClusterSources) -> Vec<String> {
     let configs = sources
         .objects
         .iter()
@@ -49,8 +50,8 @@ pub fn config_names(sources: &Sources) -> Vec<String> {
     configs.map(|object| object.name.clone()).collect()
 }
 
-/// All MachineConfigs that are not rendered ones.
-pub fn listed(sources: &Sources, version: &str) -> Vec<Listed> {
+/// Returns all MachineConfigs that are not rendered.
+pub fn listed(sources: &ClusterSources, version: &str) -> Vec<ListedConfig> {
     let pools = rendered(sources, version);
     let configs = sources
         .objects
@@ -62,7 +63,7 @@ pub fn listed(sources: &Sources, version: &str) -> Vec<Listed> {
                 .iter()
                 .filter(|(_, rendered)| rendered.provenance.sources().contains(&object.name));
             let annotations = object.value.pointer("/metadata/annotations");
-            Listed {
+            ListedConfig {
                 name: object.name.clone(),
                 generated: annotations
                     .is_some_and(|all| all.get(annotations::GENERATED_BY_CONTROLLER_VERSION).is_some()),
@@ -72,11 +73,11 @@ pub fn listed(sources: &Sources, version: &str) -> Vec<Listed> {
         .collect()
 }
 
-/// The page of one MachineConfig.
+/// Returns the page of one MachineConfig.
 pub fn config(
     frame: Frame,
     config: MachineConfig,
-    sources: &Sources,
+    sources: &ClusterSources,
     snapshot: &Snapshot,
     version: &str,
     show: Show,
@@ -98,17 +99,17 @@ pub fn config(
     };
     let nodes = || snapshot.pools.iter().flat_map(|pool| &pool.nodes);
     let kind = match (is_rendered, generated) {
-        (true, _) => Kind::Rendered {
+        (true, _) => ConfigKind::Rendered {
             pool: owner.as_deref(),
             has: nodes().filter(|node| node.current == entry.name()).count(),
             sent: nodes()
                 .filter(|node| node.desired == entry.name() && node.current != entry.name())
                 .count(),
         },
-        (false, true) => Kind::Generated(&in_pools),
-        (false, false) => Kind::Written(&in_pools),
+        (false, true) => ConfigKind::Generated(&in_pools),
+        (false, false) => ConfigKind::Written(&in_pools),
     };
-    let subject = Subject {
+    let subject = ConfigSubject {
         entry: &entry,
         kind,
         created,
@@ -116,7 +117,7 @@ pub fn config(
     Ok(config::config(frame, &subject, show, now))
 }
 
-fn in_pools(name: &str, sources: &Sources, version: &str) -> Vec<InPool> {
+fn in_pools(name: &str, sources: &ClusterSources, version: &str) -> Vec<InPool> {
     let pools = rendered(sources, version).into_iter();
     pools
         .filter_map(|(pool, rendered)| {

@@ -1,7 +1,7 @@
-//! Server-sent events that say "there is news"; the page then fetches itself again.
+//! Server-sent events that notify a page of changes, upon which it fetches itself again.
 //!
-//! No content travels here, so a stream costs the same whatever page it serves, and a page without JavaScript shows
-//! exactly what one with it does.
+//! The events have no content, so the cost of a stream does not depend on the page, and pages look the same without
+//! JavaScript.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,31 +17,32 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hub::Hub;
 
-/// Something in between may close what is silent for a minute.
+/// Proxies may close connections that are idle for a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
-/// How soon a browser comes back after a break.
-const HELLO: &str = "retry: 2000\n\n";
-const NEWS: &str = "event: change\ndata: \n\n";
-const STILL_THERE: &str = ": \n\n";
+/// The delay before a browser reconnects.
+const RETRY: &str = "retry: 2000\n\n";
+const CHANGE: &str = "event: change\ndata: \n\n";
+const COMMENT: &str = ": \n\n";
 
-/// A stream for one tab. It ends with the console; the browser tries again.
+/// Returns the event stream of one tab. It ends when the console stops; the browser reconnects.
 pub fn events(
     hub: Arc<Hub>,
     slot: OwnedSemaphorePermit,
     stop: CancellationToken,
 ) -> UnsyncBoxBody<Bytes, Infallible> {
-    // Has not seen even the present state: a tab hears of news at once, in case something changed after its page was made.
+    // The follower has not seen the current state either, so the first event is sent at once: the state may have
+    // changed after the page was rendered.
     let follower = hub.follower();
-    // The hub and the slot live as long as the stream.
+    // The hub and the slot are held as long as the stream.
     let state = (hub, slot, follower, stop, true);
     let stream = stream::unfold(state, |(hub, slot, mut follower, stop, first)| async move {
         let text = if first {
-            HELLO
+            RETRY
         } else {
             tokio::select! {
                 () = stop.cancelled() => return None,
-                () = hub.news(&mut follower) => NEWS,
-                () = tokio::time::sleep(KEEP_ALIVE) => STILL_THERE,
+                () = hub.changed(&mut follower) => CHANGE,
+                () = tokio::time::sleep(KEEP_ALIVE) => COMMENT,
             }
         };
         let frame = Frame::data(Bytes::from_static(text.as_bytes()));

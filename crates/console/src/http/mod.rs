@@ -1,4 +1,4 @@
-//! From a request to an answer: who asks, what for, and with what right.
+//! Request handling: sessions, routing, forms and responses.
 
 mod actions;
 mod compose;
@@ -17,38 +17,39 @@ use hyper::body::Body;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{Door, Session, Sessions};
+use crate::access::{ConsoleAccess, Session, Sessions};
 use crate::assets;
-use crate::run::Options;
-use crate::views::{self, Frame, Live, Message, Section, Text, Viewer};
-use request::Fields;
-use respond::Answer;
+use crate::run::ConsoleOptions;
+use crate::views::{self, Frame, LiveRegion, Notice, PageSection, Text, Viewer};
+use request::FormFields;
+use respond::ConsoleResponse;
 
-/// Tabs that listen for news at once. Beyond it pages still refresh themselves now and then.
+/// Event streams of open tabs at once. Beyond it pages still refresh themselves periodically.
 const STREAMS: usize = 256;
-/// Logins ask the cluster something; a guesser must not ask much.
+/// Concurrent logins, each of which sends requests to the API server.
 const LOGINS: usize = 4;
 
-/// Everything a request needs.
+/// The state that requests share.
 #[derive(Debug)]
-pub struct App {
-    door: Door,
+pub struct ConsoleApp {
+    access: ConsoleAccess,
     sessions: Sessions,
-    options: Options,
+    options: ConsoleOptions,
     cookie: String,
     streams: Arc<Semaphore>,
     logins: Semaphore,
 }
 
-impl App {
-    pub fn new(door: Door, options: Options, port: u16) -> Self {
-        // Cookies do not tell ports apart, so the name does; over TLS the browser itself binds it to this host.
+impl ConsoleApp {
+    pub fn new(access: ConsoleAccess, options: ConsoleOptions, port: u16) -> Self {
+        // Browsers share cookies among the ports of a host, so the name contains the port; over TLS the prefix binds it
+        // to the host.
         let cookie = match options.tls {
             Some(_) => "__Host-mco-console".to_owned(),
             None => format!("mco-console-{port}"),
         };
         Self {
-            door,
+            access,
             sessions: Sessions::default(),
             options,
             cookie,
@@ -57,8 +58,8 @@ impl App {
         }
     }
 
-    /// Answers one request.
-    pub async fn answer<B>(&self, request: Request<B>, stop: &CancellationToken) -> Answer
+    /// Returns the response to a request.
+    pub async fn respond<B>(&self, request: Request<B>, stop: &CancellationToken) -> ConsoleResponse
     where
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -68,10 +69,10 @@ impl App {
             return respond::asset(asset);
         }
         let Some(segments) = request::segments(parts.uri.path()) else {
-            return respond::text(StatusCode::BAD_REQUEST, "the address is not text\n");
+            return respond::text(StatusCode::BAD_REQUEST, "the path is not UTF-8\n");
         };
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-        let query = Fields::parse(parts.uri.query().unwrap_or_default().as_bytes());
+        let query = FormFields::parse(parts.uri.query().unwrap_or_default().as_bytes());
         let id = request::cookie(&parts.headers, &self.cookie);
         let session = id.and_then(|id| self.sessions.find(id));
         match parts.method {
@@ -80,14 +81,14 @@ impl App {
                 (["login"], _) => self.login_page(&query).await,
                 (["live"], None) => respond::text(StatusCode::UNAUTHORIZED, "log in first\n"),
                 (["live"], Some(session)) => self.live(&session, stop),
-                (_, None) => respond::see("/login"),
+                (_, None) => respond::redirect("/login"),
                 (segments, Some(session)) => self.page(&session, segments, &query).await,
             },
             Method::POST => {
-                if !request::is_our_own(&parts.headers) {
+                if !request::is_same_origin(&parts.headers) {
                     return respond::text(
                         StatusCode::FORBIDDEN,
-                        "forms are taken from the console's own pages alone\n",
+                        "forms are accepted from pages of the console only\n",
                     );
                 }
                 let form = match request::form(body).await {
@@ -96,25 +97,22 @@ impl App {
                 };
                 match (segments.as_slice(), session) {
                     (["login"], _) => self.login(&form).await,
-                    (_, None) => respond::see("/login"),
+                    (_, None) => respond::redirect("/login"),
                     (segments, Some(session)) => self.act(&session, id, segments, &form).await,
                 }
             }
-            _ => respond::text(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "GET and POST alone are understood\n",
-            ),
+            _ => respond::text(StatusCode::METHOD_NOT_ALLOWED, "use GET or POST\n"),
         }
     }
 
-    fn live(&self, session: &Session, stop: &CancellationToken) -> Answer {
+    fn live(&self, session: &Session, stop: &CancellationToken) -> ConsoleResponse {
         match Arc::clone(&self.streams).try_acquire_owned() {
             Ok(slot) => respond::stream(live::events(Arc::clone(&session.hub), slot, stop.clone())),
-            Err(_) => respond::text(StatusCode::SERVICE_UNAVAILABLE, "too many tabs listen\n"),
+            Err(_) => respond::text(StatusCode::SERVICE_UNAVAILABLE, "too many event streams\n"),
         }
     }
 
-    fn frame(&self, session: Option<&Session>, title: &str, section: Section) -> Frame {
+    fn frame(&self, session: Option<&Session>, title: &str, section: PageSection) -> Frame {
         Frame {
             title: Text::at_most(title, 100),
             section,
@@ -123,7 +121,7 @@ impl App {
                 csrf: session.csrf.clone(),
                 may_steer: session.hub.may_steer,
             }),
-            live: Live::No,
+            live: LiveRegion::No,
             trouble: Vec::new(),
             version: self.options.version.clone(),
         }
@@ -135,30 +133,30 @@ impl App {
         status: StatusCode,
         headline: &str,
         text: impl Into<Text>,
-    ) -> Answer {
-        let page = Message {
-            frame: self.frame(session, headline, Section::None),
+    ) -> ConsoleResponse {
+        let page = Notice {
+            frame: self.frame(session, headline, PageSection::None),
             headline: headline.into(),
             text: text.into(),
         };
         respond::page_with(status, views::html(&page))
     }
 
-    fn bad_form(&self, session: Option<&Session>, bad: request::BadForm) -> Answer {
+    fn bad_form(&self, session: Option<&Session>, bad: request::BadForm) -> ConsoleResponse {
         match bad {
             request::BadForm::TooLarge => self.message(
                 session,
                 StatusCode::PAYLOAD_TOO_LARGE,
-                "That is too much",
+                "The form is too large",
                 format!(
                     "A form may have {} MiB. Use mco plan -f for larger files.",
-                    request::LARGEST_FORM >> 20
+                    request::MAX_FORM_BYTES >> 20
                 ),
             ),
-            request::BadForm::CutOff => self.message(
+            request::BadForm::Incomplete => self.message(
                 session,
                 StatusCode::BAD_REQUEST,
-                "The form did not arrive",
+                "The form was not received completely",
                 "Please send it again.",
             ),
         }

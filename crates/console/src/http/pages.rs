@@ -1,22 +1,27 @@
-//! Pages to look at: gather what a view needs, and show it.
+//! Pages: gather the inputs of a view and render it.
 
 use ::http::StatusCode;
 use jiff::Timestamp;
 use mco_client::comparison;
 
-use super::App;
+use super::ConsoleApp;
 use super::compose;
-use super::request::Fields;
-use super::respond::{self, Answer};
+use super::request::FormFields;
+use super::respond::{self, ConsoleResponse};
 use crate::access::Session;
 use crate::views::node::Between;
-use crate::views::search::Question;
-use crate::views::{self, Frame, Live, Section, Show, Text};
+use crate::views::search::SearchQuery;
+use crate::views::{self, Frame, LiveRegion, PageSection, Show, Text};
 use mco_client::cluster::ReadError;
 use mco_client::snapshot::Snapshot;
 
-impl App {
-    pub(super) async fn page(&self, session: &Session, segments: &[&str], query: &Fields) -> Answer {
+impl ConsoleApp {
+    pub(super) async fn page(
+        &self,
+        session: &Session,
+        segments: &[&str],
+        query: &FormFields,
+    ) -> ConsoleResponse {
         let show = if query.has("contents") {
             Show::Contents
         } else {
@@ -29,54 +34,54 @@ impl App {
             ["configs"] => self.configs(session).await,
             ["configs", name] => self.config(session, name, show).await,
             ["plan"] => {
-                let frame = self.frame(Some(session), "Plan", Section::Plan);
-                let page = views::plan::plan(frame, views::plan::Asked::default(), None);
+                let frame = self.frame(Some(session), "Plan", PageSection::Plan);
+                let page = views::plan::plan(frame, views::plan::PlanQuestion::default(), None);
                 respond::page(views::html(&page))
             }
             ["search"] => self.search(session, query).await,
-            _ => self.nothing_here(session),
+            _ => self.not_found(session),
         }
     }
 
-    pub(super) fn nothing_here(&self, session: &Session) -> Answer {
+    pub(super) fn not_found(&self, session: &Session) -> ConsoleResponse {
         self.message(
             Some(session),
             StatusCode::NOT_FOUND,
-            "There is nothing here",
-            "What you look for may have been deleted.",
+            "Not found",
+            "The object may have been deleted.",
         )
     }
 
     fn live_frame(&self, session: &Session, title: &str, snapshot: &Snapshot) -> Frame {
         Frame {
-            live: Live::Yes,
+            live: LiveRegion::Yes,
             trouble: snapshot.trouble.iter().map(Text::new).collect(),
-            ..self.frame(Some(session), title, Section::Pools)
+            ..self.frame(Some(session), title, PageSection::Pools)
         }
     }
 
-    async fn overview(&self, session: &Session) -> Answer {
+    async fn overview(&self, session: &Session) -> ConsoleResponse {
         let snapshot = session.hub.snapshot().await;
         let frame = self.live_frame(session, "Pools", &snapshot);
         let page = views::overview::overview(frame, &snapshot, Timestamp::now());
         respond::page(views::html(&page))
     }
 
-    async fn pool(&self, session: &Session, name: &str, query: &Fields) -> Answer {
+    async fn pool(&self, session: &Session, name: &str, query: &FormFields) -> ConsoleResponse {
         let snapshot = session.hub.snapshot().await;
         let frame = self.live_frame(session, name, &snapshot);
-        let choice = views::pool::Choice::parse(query.get("show"), query.get("page"));
+        let choice = views::pool::NodeFilter::parse(query.get("show"), query.get("page"));
         match views::pool::pool(frame, &snapshot, name, choice, Timestamp::now()) {
             Some(page) => respond::page(views::html(&page)),
-            None => self.nothing_here(session),
+            None => self.not_found(session),
         }
     }
 
-    async fn node(&self, session: &Session, name: &str, show: Show) -> Answer {
+    async fn node(&self, session: &Session, name: &str, show: Show) -> ConsoleResponse {
         let hub = &session.hub;
         let snapshot = hub.snapshot().await;
         let Some((_, overview)) = snapshot.node(name) else {
-            return self.nothing_here(session);
+            return self.not_found(session);
         };
         let events = hub.events(name).await.map_err(|error| error.to_string());
         let frame = self.live_frame(session, name, &snapshot);
@@ -101,24 +106,24 @@ impl App {
         };
         match page {
             Some(page) => respond::page(views::html(&page)),
-            None => self.nothing_here(session),
+            None => self.not_found(session),
         }
     }
 
-    async fn configs(&self, session: &Session) -> Answer {
+    async fn configs(&self, session: &Session) -> ConsoleResponse {
         let sources = match session.hub.sources().await {
             Ok(sources) => sources,
             Err(error) => return self.unreadable(session, &error),
         };
-        let frame = self.frame(Some(session), "MachineConfigs", Section::Configs);
+        let frame = self.frame(Some(session), "MachineConfigs", PageSection::Configs);
         let listed = compose::listed(&sources, &self.options.version);
         respond::page(views::html(&views::configs::configs(frame, listed)))
     }
 
-    async fn config(&self, session: &Session, name: &str, show: Show) -> Answer {
+    async fn config(&self, session: &Session, name: &str, show: Show) -> ConsoleResponse {
         let config = match session.hub.config(name).await {
             Ok(Some(config)) => config,
-            Ok(None) => return self.nothing_here(session),
+            Ok(None) => return self.not_found(session),
             Err(error) => return self.unreadable(session, &error),
         };
         let sources = match session.hub.sources().await {
@@ -126,7 +131,7 @@ impl App {
             Err(error) => return self.unreadable(session, &error),
         };
         let snapshot = session.hub.snapshot().await;
-        let frame = self.frame(Some(session), name, Section::Configs);
+        let frame = self.frame(Some(session), name, PageSection::Configs);
         let version = &self.options.version;
         match compose::config(
             frame,
@@ -147,12 +152,12 @@ impl App {
         }
     }
 
-    async fn search(&self, session: &Session, query: &Fields) -> Answer {
-        let question = Question {
+    async fn search(&self, session: &Session, query: &FormFields) -> ConsoleResponse {
+        let question = SearchQuery {
             query: query.get("q"),
             node: query.get("node"),
         };
-        let frame = self.frame(Some(session), "Search", Section::Search);
+        let frame = self.frame(Some(session), "Search", PageSection::Search);
         let snapshot = session.hub.snapshot().await;
         if question.query.trim().is_empty() {
             let page = views::search::search(frame, question, &[], &snapshot, &[]);
@@ -162,17 +167,22 @@ impl App {
             Ok(sources) => sources,
             Err(error) => return self.unreadable(session, &error),
         };
-        let explained = compose::explained(&sources, &self.options.version);
+        let explained = compose::explain_pools(&sources, &self.options.version);
         let names = compose::config_names(&sources);
         let page = views::search::search(frame, question, &explained, &snapshot, &names);
         respond::page(views::html(&page))
     }
 
-    fn unreadable(&self, session: &Session, error: &ReadError) -> Answer {
+    fn unreadable(&self, session: &Session, error: &ReadError) -> ConsoleResponse {
         let status = match error {
             ReadError::Refused { code, .. } => StatusCode::from_u16(*code).unwrap_or(StatusCode::BAD_GATEWAY),
             _ => StatusCode::BAD_GATEWAY,
         };
-        self.message(Some(session), status, "The cluster says no", error.to_string())
+        self.message(
+            Some(session),
+            status,
+            "Request rejected by the API server",
+            error.to_string(),
+        )
     }
 }

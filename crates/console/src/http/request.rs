@@ -1,4 +1,4 @@
-//! What of a request matters: its path, its form, its cookie and where it comes from.
+//! Parsing of requests: path, form, cookie and origin.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{COOKIE, HOST, ORIGIN};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Body;
+use mco_http::{BodyError, read_body};
 use percent_encoding::percent_decode_str;
 
-/// Pasted manifests; a MachineConfig has at most a third of it.
-pub const LARGEST_FORM: usize = 4 << 20;
-const FORM_PATIENCE: Duration = Duration::from_secs(30);
+/// Room for pasted manifests; a MachineConfig has at most a third of it.
+pub const MAX_FORM_BYTES: usize = 4 << 20;
+const FORM_DEADLINE: Duration = Duration::from_secs(30);
 const FETCH_SITE: &str = "sec-fetch-site";
 
-/// The parts of a path between its slashes, decoded. `None` if it is not text.
+/// Returns the decoded segments of a path; `None` if it is not UTF-8.
 pub fn segments(path: &str) -> Option<Vec<String>> {
     path.split('/')
         .filter(|part| !part.is_empty())
@@ -23,11 +23,11 @@ pub fn segments(path: &str) -> Option<Vec<String>> {
         .collect()
 }
 
-/// Names and values of a query or form; of a repeated name the last counts.
+/// The fields of a query or form; the last value of a repeated name wins.
 #[derive(Debug, Default)]
-pub struct Fields(HashMap<String, String>);
+pub struct FormFields(HashMap<String, String>);
 
-impl Fields {
+impl FormFields {
     pub fn parse(text: &[u8]) -> Self {
         let pairs = form_urlencoded::parse(text);
         Self(
@@ -50,34 +50,35 @@ impl Fields {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadForm {
     TooLarge,
-    CutOff,
+    Incomplete,
 }
 
-pub async fn form<B>(body: B) -> Result<Fields, BadForm>
+/// Reads a form within its size limit and deadline.
+pub async fn form<B>(body: B) -> Result<FormFields, BadForm>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let reading = Limited::new(body, LARGEST_FORM).collect();
-    match tokio::time::timeout(FORM_PATIENCE, reading).await {
-        Ok(Ok(body)) => Ok(Fields::parse(&body.to_bytes())),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(BadForm::TooLarge),
-        _ => Err(BadForm::CutOff),
+    match read_body(body, MAX_FORM_BYTES, FORM_DEADLINE).await {
+        Ok(body) => Ok(FormFields::parse(&body)),
+        Err(BodyError::TooLarge(_)) => Err(BadForm::TooLarge),
+        Err(BodyError::TimedOut(_) | BodyError::Failed(_)) => Err(BadForm::Incomplete),
     }
 }
 
+/// Returns the value of a cookie.
 pub fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let cookies = headers.get_all(COOKIE).iter();
     let mut pairs = cookies
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(';'))
         .filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(known, _)| *known == name).map(|(_, value)| value)
+    pairs.find(|(found, _)| *found == name).map(|(_, value)| value)
 }
 
-/// Whether a form was sent by one of our own pages. Cookies do not tell ports of one host apart, so they alone prove
-/// nothing.
-pub fn is_our_own(headers: &HeaderMap) -> bool {
+/// Whether a form was sent by a page of this console. Browsers share cookies among the ports of a host, so a session
+/// cookie alone proves nothing.
+pub fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(site) = text(FETCH_SITE) {
         return matches!(site, "same-origin" | "none");
@@ -85,7 +86,7 @@ pub fn is_our_own(headers: &HeaderMap) -> bool {
     match (text(ORIGIN.as_str()), text(HOST.as_str())) {
         (Some(origin), Some(host)) => origin.split_once("://").is_some_and(|(_, of)| of == host),
         (Some(_), None) => false,
-        // Not a browser.
+        // The client is not a browser.
         (None, _) => true,
     }
 }
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_of_other_pages_are_told_from_ours() {
+    fn forms_of_other_origins_are_detected() {
         type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], bool);
         let cases: &[Case<'_>] = &[
             ("our page", &[("sec-fetch-site", "same-origin")], true),
@@ -127,7 +128,7 @@ mod tests {
             let headers = headers
                 .iter()
                 .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-            assert_eq!(is_our_own(&headers.collect()), *ours, "{name}");
+            assert_eq!(is_same_origin(&headers.collect()), *ours, "{name}");
         }
     }
 
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_decoded_after_they_are_taken_apart() {
+    fn paths_are_decoded_after_they_are_split() {
         assert_eq!(
             segments("/nodes/a%2Fb%3Cscript%3E").unwrap(),
             ["nodes", "a/b<script>"]

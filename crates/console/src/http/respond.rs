@@ -1,4 +1,4 @@
-//! Answers, all with the headers that keep a page to itself.
+//! Responses, all with security headers.
 
 use std::convert::Infallible;
 
@@ -13,22 +13,23 @@ use http_body_util::{BodyExt as _, Full};
 
 use crate::assets::Asset;
 
-pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+/// A response of the console.
+pub type ConsoleResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// Nothing but our own files, no script or style inside a page, no frame around it.
+/// Allows only files of the console, no inline script or style, and no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-pub fn page(html: String) -> Answer {
+pub fn page(html: String) -> ConsoleResponse {
     page_with(StatusCode::OK, html)
 }
 
-pub fn page_with(status: StatusCode, html: String) -> Answer {
-    // What a person may see today must not be found in a cache tomorrow.
+pub fn page_with(status: StatusCode, html: String) -> ConsoleResponse {
+    // The page depends on the rights of the user, which may be revoked.
     with_type(status, "text/html; charset=utf-8", "no-store", html.into())
 }
 
-pub fn text(status: StatusCode, text: &'static str) -> Answer {
+pub fn text(status: StatusCode, text: &'static str) -> ConsoleResponse {
     with_type(
         status,
         "text/plain; charset=utf-8",
@@ -37,46 +38,51 @@ pub fn text(status: StatusCode, text: &'static str) -> Answer {
     )
 }
 
-pub fn asset(asset: Asset) -> Answer {
+pub fn asset(asset: Asset) -> ConsoleResponse {
     let bytes = Bytes::from_static(asset.bytes);
     with_type(StatusCode::OK, asset.content_type, "public, max-age=86400", bytes)
 }
 
-/// Leads somewhere else with GET.
-pub fn see(location: &str) -> Answer {
-    let mut answer = text(StatusCode::SEE_OTHER, "");
+/// Redirects to another page with GET.
+pub fn redirect(location: &str) -> ConsoleResponse {
+    let mut response = text(StatusCode::SEE_OTHER, "");
     if let Ok(location) = HeaderValue::from_str(location) {
-        answer.headers_mut().insert(LOCATION, location);
+        response.headers_mut().insert(LOCATION, location);
     }
-    answer
+    response
 }
 
-pub fn stream(body: UnsyncBoxBody<Bytes, Infallible>) -> Answer {
-    let mut answer = text(StatusCode::OK, "").map(|_| body);
-    let headers = answer.headers_mut();
+pub fn stream(body: UnsyncBoxBody<Bytes, Infallible>) -> ConsoleResponse {
+    let mut response = text(StatusCode::OK, "").map(|_| body);
+    let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    answer
+    response
 }
 
 #[must_use]
-pub fn with_cookie(mut answer: Answer, cookie: &str) -> Answer {
+pub fn with_cookie(mut response: ConsoleResponse, cookie: &str) -> ConsoleResponse {
     if let Ok(cookie) = HeaderValue::from_str(cookie) {
-        answer.headers_mut().append(SET_COOKIE, cookie);
+        response.headers_mut().append(SET_COOKIE, cookie);
     }
-    answer
+    response
 }
 
-fn with_type(status: StatusCode, content_type: &'static str, cache: &'static str, bytes: Bytes) -> Answer {
-    let mut answer = Response::new(Full::new(bytes).boxed_unsync());
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
+fn with_type(
+    status: StatusCode,
+    content_type: &'static str,
+    cache: &'static str,
+    bytes: Bytes,
+) -> ConsoleResponse {
+    let mut response = Response::new(Full::new(bytes).boxed_unsync());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
     let fixed: [(HeaderName, &'static str); 8] = [
         (CONTENT_TYPE, content_type),
         (CACHE_CONTROL, cache),
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (X_FRAME_OPTIONS, "DENY"),
-        // Our own pages may know where a request comes from; nobody else may.
+        // Only pages of the console receive the referrer.
         (REFERRER_POLICY, "same-origin"),
         (
             HeaderName::from_static("cross-origin-opener-policy"),
@@ -90,5 +96,5 @@ fn with_type(status: StatusCode, content_type: &'static str, cache: &'static str
     for (name, value) in fixed {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    answer
+    response
 }

@@ -1,7 +1,7 @@
-//! A value that is put together only when somebody asks for it, and then once for all who ask.
+//! A value that is computed on demand, once for all readers.
 //!
-//! Hearing of a change costs a counter. However many changes come and however many people look, the value is made at most
-//! once in [`SETTLE`], and never while nobody looks.
+//! A change only increments a counter. Independent of the number of changes and readers, the value is computed at most
+//! once in [`MIN_INTERVAL`], and never without a reader.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,50 +9,50 @@ use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Changes come in groups; four times a second is as fast as a person can read.
-pub const SETTLE: Duration = Duration::from_millis(250);
-/// Times such as "done in about 3m" go on without any change.
+/// Changes come in bursts; four times a second is as fast as a user can read.
+pub const MIN_INTERVAL: Duration = Duration::from_millis(250);
+/// Relative times such as "done in about 3m" change without an event.
 const REFRESH: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
-pub struct Latest<T> {
-    /// How many changes there were.
+pub struct LatestValue<T> {
+    /// The number of changes.
     changes: watch::Sender<u64>,
-    kept: Mutex<Kept<T>>,
+    cached: Mutex<Cached<T>>,
 }
 
 #[derive(Debug)]
-struct Kept<T> {
+struct Cached<T> {
     value: Arc<T>,
-    /// The changes that went into it.
-    of: u64,
-    made: Option<Instant>,
+    /// The number of changes when it was computed.
+    changes: u64,
+    computed: Option<Instant>,
 }
 
-impl<T> Kept<T> {
+impl<T> Cached<T> {
     fn is_current(&self, changes: u64) -> bool {
-        self.made.is_some_and(|made| {
-            let age = made.elapsed();
-            age < SETTLE || (self.of == changes && age < REFRESH)
+        self.computed.is_some_and(|computed| {
+            let age = computed.elapsed();
+            age < MIN_INTERVAL || (self.changes == changes && age < REFRESH)
         })
     }
 }
 
-impl<T: Default> Default for Latest<T> {
+impl<T: Default> Default for LatestValue<T> {
     fn default() -> Self {
         Self {
             changes: watch::Sender::new(0),
-            kept: Mutex::new(Kept {
+            cached: Mutex::new(Cached {
                 value: Arc::default(),
-                of: 0,
-                made: None,
+                changes: 0,
+                computed: None,
             }),
         }
     }
 }
 
-impl<T: PartialEq> Latest<T> {
-    /// Something that the value is made from is different now.
+impl<T: PartialEq> LatestValue<T> {
+    /// Records a change of the inputs.
     pub fn touch(&self) {
         self.changes.send_modify(|changes| *changes += 1);
     }
@@ -61,65 +61,65 @@ impl<T: PartialEq> Latest<T> {
         self.changes.subscribe()
     }
 
-    /// The value as it is now or was a moment ago. While it cannot be made, the one before counts.
-    pub async fn get(&self, make: impl FnOnce() -> Option<T>) -> Arc<T> {
-        self.look(make).await.0
+    /// Returns the current value, at most [`MIN_INTERVAL`] old. If `compute` returns `None`, the previous one is kept.
+    pub async fn get(&self, compute: impl FnOnce() -> Option<T>) -> Arc<T> {
+        self.read(compute).await.0
     }
 
-    /// The value, and the changes that went into it.
-    async fn look(&self, make: impl FnOnce() -> Option<T>) -> (Arc<T>, u64) {
-        // Who waits here gets what the one before has made.
-        let mut kept = self.kept.lock().await;
+    /// Returns the value and the number of changes it includes.
+    async fn read(&self, compute: impl FnOnce() -> Option<T>) -> (Arc<T>, u64) {
+        // Readers that wait here get the value of the one before.
+        let mut cached = self.cached.lock().await;
         let changes = *self.changes.borrow();
-        if !kept.is_current(changes) {
-            // The same value stays the same object, so that followers need not compare it again.
-            if let Some(value) = make().filter(|value| *value != *kept.value) {
-                kept.value = Arc::new(value);
+        if !cached.is_current(changes) {
+            // An equal value stays the same object, so that followers compare pointers only.
+            if let Some(value) = compute().filter(|value| *value != *cached.value) {
+                cached.value = Arc::new(value);
             }
-            kept.of = changes;
-            kept.made = Some(Instant::now());
+            cached.changes = changes;
+            cached.computed = Some(Instant::now());
         }
-        (Arc::clone(&kept.value), kept.of)
+        (Arc::clone(&cached.value), cached.changes)
     }
 
-    /// Waits until the value may be made again.
-    async fn settled(&self) {
-        let made = self.kept.lock().await.made;
-        if let Some(made) = made {
-            sleep_until(made + SETTLE).await;
+    /// Waits until the value may be computed again.
+    async fn may_compute(&self) {
+        let computed = self.cached.lock().await.computed;
+        if let Some(computed) = computed {
+            sleep_until(computed + MIN_INTERVAL).await;
         }
     }
 }
 
-/// Somebody who wants to know of every new value.
+/// A reader that waits for new values.
 #[derive(Debug)]
-pub struct Follower<T> {
+pub struct ValueFollower<T> {
     changes: watch::Receiver<u64>,
     seen: Option<Arc<T>>,
 }
 
-impl<T: PartialEq> Follower<T> {
-    pub fn new(latest: &Latest<T>) -> Self {
+impl<T: PartialEq> ValueFollower<T> {
+    pub fn new(latest: &LatestValue<T>) -> Self {
         Self {
             changes: latest.changes(),
             seen: None,
         }
     }
 
-    /// Waits for a value that is not the one seen last; the first one comes at once.
-    pub async fn next(&mut self, latest: &Latest<T>, make: impl Fn() -> Option<T>) -> Arc<T> {
+    /// Waits for a value other than the last one seen; the first one is returned at once.
+    pub async fn next(&mut self, latest: &LatestValue<T>, compute: impl Fn() -> Option<T>) -> Arc<T> {
         loop {
-            let (value, of) = latest.look(&make).await;
-            let is_known = self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &value));
-            if !is_known {
+            let (value, included) = latest.read(&compute).await;
+            let is_seen = self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &value));
+            if !is_seen {
                 self.seen = Some(Arc::clone(&value));
                 return value;
             }
             tokio::select! {
-                _ = self.changes.wait_for(|changes| *changes != of) => {}
+                _ = self.changes.wait_for(|changes| *changes != included) => {}
                 () = sleep(REFRESH) => {}
             }
-            latest.settled().await;
+            latest.may_compute().await;
         }
     }
 }
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often it is made.
+    /// Counts how often it is computed.
     #[derive(Default)]
     struct Maker {
         made: AtomicUsize,
@@ -147,15 +147,15 @@ mod tests {
             self.made.load(Ordering::Relaxed)
         }
 
-        fn change(&self, latest: &Latest<usize>) {
+        fn change(&self, latest: &LatestValue<usize>) {
             self.value.fetch_add(1, Ordering::Relaxed);
             latest.touch();
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_made_while_nobody_looks() {
-        let (latest, maker) = (Latest::default(), Maker::default());
+    async fn nothing_is_computed_without_a_reader() {
+        let (latest, maker) = (LatestValue::default(), Maker::default());
         for _ in 0..1000 {
             maker.change(&latest);
             sleep(Duration::from_millis(10)).await;
@@ -165,81 +165,84 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_storm_of_changes_is_made_once_for_everybody_and_then_is_over() {
-        let latest = Arc::new(Latest::<usize>::default());
+    async fn a_burst_of_changes_is_computed_once_for_all_readers() {
+        let latest = Arc::new(LatestValue::<usize>::default());
         let maker = Arc::new(Maker::default());
         let followers: Vec<_> = (0..50)
             .map(|_| {
                 let (latest, maker) = (Arc::clone(&latest), Arc::clone(&maker));
                 tokio::spawn(async move {
-                    let mut follower = Follower::new(&latest);
-                    let mut heard = 0;
+                    let mut follower = ValueFollower::new(&latest);
+                    let mut received = 0;
                     while *follower.next(&latest, || Some(maker.make())).await < 1000 {
-                        heard += 1;
+                        received += 1;
                     }
-                    heard
+                    received
                 })
             })
             .collect();
-        // Two seconds of it.
+        // Two seconds of changes.
         for _ in 0..1000 {
             sleep(Duration::from_millis(2)).await;
             maker.change(&latest);
         }
         for follower in followers {
-            let heard = follower.await.unwrap();
+            let received = follower.await.unwrap();
             assert!(
-                (4..=9).contains(&heard),
-                "each hears of it while it goes on: {heard}"
+                (4..=9).contains(&received),
+                "each receives values during the burst: {received}"
             );
         }
         let made = maker.made();
-        assert!((4..=10).contains(&made), "made {made} times for fifty who look");
+        assert!(
+            (4..=10).contains(&made),
+            "computed {made} times for fifty readers"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_changes_nothing_is_no_news() {
-        let (latest, maker) = (Latest::default(), Maker::default());
-        let mut follower = Follower::new(&latest);
+    async fn an_equal_value_is_no_change() {
+        let (latest, maker) = (LatestValue::default(), Maker::default());
+        let mut follower = ValueFollower::new(&latest);
         follower.next(&latest, || Some(maker.make())).await;
         let next = follower.next(&latest, || Some(maker.make()));
         let storm = async {
             for _ in 0..10 {
                 latest.touch();
-                sleep(SETTLE * 2).await;
+                sleep(MIN_INTERVAL * 2).await;
             }
         };
         tokio::select! {
-            value = next => panic!("heard of {value}"),
+            value = next => panic!("received {value}"),
             () = storm => {}
         }
-        assert_eq!(maker.made(), 11, "each was looked at");
+        assert_eq!(maker.made(), 11, "each change was checked");
         maker.change(&latest);
         assert_eq!(*follower.next(&latest, || Some(maker.make())).await, 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_just_before_somebody_comes_is_not_missed() {
-        let (latest, maker) = (Latest::default(), Maker::default());
+    async fn a_change_just_before_a_reader_subscribes_is_not_missed() {
+        let (latest, maker) = (LatestValue::default(), Maker::default());
         latest.get(|| Some(maker.make())).await;
         maker.change(&latest);
-        let mut follower = Follower::new(&latest);
+        let mut follower = ValueFollower::new(&latest);
         assert_eq!(
             *follower.next(&latest, || Some(maker.make())).await,
             0,
-            "as it was a moment ago"
+            "the value before the change"
         );
         let asked = Instant::now();
         assert_eq!(*follower.next(&latest, || Some(maker.make())).await, 1);
-        assert!(asked.elapsed() <= SETTLE);
+        assert!(asked.elapsed() <= MIN_INTERVAL);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_made_stays_as_it_was() {
-        let latest = Latest::default();
+    async fn a_value_that_cannot_be_computed_is_kept() {
+        let latest = LatestValue::default();
         assert_eq!(*latest.get(|| Some(7)).await, 7);
         latest.touch();
-        sleep(SETTLE).await;
+        sleep(MIN_INTERVAL).await;
         assert_eq!(*latest.get(|| None).await, 7);
     }
 }

@@ -1,10 +1,10 @@
-//! One person's view of the cluster, shared by all their tabs: what is watched, and a few short-lived copies of what is too
+//! The cluster as one user sees it, shared by all tabs of the user: watches, and short-lived caches of what is too
 //! large to watch.
 //!
-//! Everything is asked with that person's own client. Nothing here grows with the number of connections.
+//! All requests use the client of the user. Memory does not grow with the number of connections.
 
 mod latest;
-mod mirror;
+mod watches;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,30 +18,30 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::config::parsed_config::ParsedConfig;
-use mco_core::config::rules::Rules;
+use mco_core::config::rules::AdministratorRules;
 use serde_json::json;
 use tokio::sync::Mutex;
 
-pub use latest::Follower;
-use mco_client::cluster::{self, ReadError, Sources, explained};
+pub use latest::ValueFollower;
+use mco_client::cluster::{self, ClusterSources, ReadError, to_read_error};
 use mco_client::snapshot::Snapshot;
-use mirror::Mirror;
+use watches::ClusterWatches;
 
-/// How old an answer about MachineConfigs may be. Many tabs asking at once cost one request.
+/// The age up to which cached MachineConfigs are used, so that concurrent pages cause one request.
 const FRESH: Duration = Duration::from_secs(2);
-/// Rendered configs kept; they never change, and a rollout has two per pool.
+/// Rendered configs in the cache; they are immutable, and a rollout has two per pool.
 const CONFIGS: usize = 12;
 const EVENTS: u32 = 200;
 
-/// What one person sees.
+/// The view of one user.
 pub struct Hub {
     client: Client,
     pub user: String,
-    /// Whether this person may pause and resume pools.
+    /// Whether the user may pause and resume pools.
     pub may_steer: bool,
-    mirror: Mirror,
-    sources: Mutex<Option<(Instant, Arc<Sources>)>>,
-    rules: Mutex<Option<(Instant, Rules)>>,
+    watches: ClusterWatches,
+    sources: Mutex<Option<(Instant, Arc<ClusterSources>)>>,
+    rules: Mutex<Option<(Instant, AdministratorRules)>>,
     configs: Mutex<VecDeque<(String, Arc<ParsedConfig>)>>,
 }
 
@@ -54,12 +54,12 @@ impl std::fmt::Debug for Hub {
 }
 
 impl Hub {
-    /// Finds out who the client is and starts to watch. Fails if the cluster does not know them.
+    /// Looks up the user of a client and starts the watches. Fails if the cluster rejects the credentials.
     pub async fn open(client: Client) -> Result<Self, ReadError> {
-        let user = who(&client).await?;
+        let user = user_name(&client).await?;
         let may_steer = may_patch_pools(&client).await;
         Ok(Self {
-            mirror: Mirror::open(client.clone()),
+            watches: ClusterWatches::open(client.clone()),
             client,
             user,
             may_steer,
@@ -73,89 +73,89 @@ impl Hub {
         &self.client
     }
 
-    /// The latest state; waits a moment if there has not been any.
+    /// Returns the latest state; waits for the first one within a deadline.
     pub async fn snapshot(&self) -> Arc<Snapshot> {
-        self.mirror.snapshot().await
+        self.watches.snapshot().await
     }
 
-    pub fn follower(&self) -> Follower<Snapshot> {
-        self.mirror.follower()
+    pub fn follower(&self) -> ValueFollower<Snapshot> {
+        self.watches.follower()
     }
 
-    /// Waits until there is something that the follower has not seen; the first time there is.
-    pub async fn news(&self, follower: &mut Follower<Snapshot>) {
-        self.mirror.next(follower).await;
+    /// Waits for a state that the follower has not seen; returns at once for a new follower.
+    pub async fn changed(&self, follower: &mut ValueFollower<Snapshot>) {
+        self.watches.next(follower).await;
     }
 
-    /// What configs are made from. Asks at most once at a time, however many pages wait.
-    pub async fn sources(&self) -> Result<Arc<Sources>, ReadError> {
-        let mut kept = self.sources.lock().await;
-        if let Some((at, sources)) = kept.as_ref()
+    /// Returns the inputs of configs, with at most one request at a time.
+    pub async fn sources(&self) -> Result<Arc<ClusterSources>, ReadError> {
+        let mut cached = self.sources.lock().await;
+        if let Some((at, sources)) = cached.as_ref()
             && at.elapsed() < FRESH
         {
             return Ok(Arc::clone(sources));
         }
         let sources = Arc::new(cluster::sources(&self.client).await?);
-        *kept = Some((Instant::now(), Arc::clone(&sources)));
+        *cached = Some((Instant::now(), Arc::clone(&sources)));
         Ok(sources)
     }
 
-    /// The rules about changes, or the default ones for people who may not see them.
-    pub async fn rules(&self) -> Rules {
-        let mut kept = self.rules.lock().await;
-        if let Some((at, rules)) = kept.as_ref()
+    /// Returns the disruption rules, or the default ones if the user may not read them.
+    pub async fn rules(&self) -> AdministratorRules {
+        let mut cached = self.rules.lock().await;
+        if let Some((at, rules)) = cached.as_ref()
             && at.elapsed() < FRESH
         {
             return rules.clone();
         }
         let rules = cluster::rules(&self.client).await.unwrap_or_default();
-        *kept = Some((Instant::now(), rules.clone()));
+        *cached = Some((Instant::now(), rules.clone()));
         rules
     }
 
-    /// A rendered config, whose name stands for its content.
+    /// Returns a rendered config; its name identifies its content.
     pub async fn rendered(&self, name: &str) -> Result<Option<Arc<ParsedConfig>>, ReadError> {
-        let mut kept = self.configs.lock().await;
-        if let Some((_, entry)) = kept.iter().find(|(known, _)| known == name) {
+        let mut cached = self.configs.lock().await;
+        if let Some((_, entry)) = cached.iter().find(|(cached, _)| cached == name) {
             return Ok(Some(Arc::clone(entry)));
         }
         let Some(config) = self.config(name).await? else {
             return Ok(None);
         };
         let entry = Arc::new(ParsedConfig::applicable(config).map_err(Box::new)?);
-        kept.push_front((name.to_owned(), Arc::clone(&entry)));
-        kept.truncate(CONFIGS);
+        cached.push_front((name.to_owned(), Arc::clone(&entry)));
+        cached.truncate(CONFIGS);
         Ok(Some(entry))
     }
 
-    /// Any MachineConfig, as it is now.
+    /// Returns the current version of a MachineConfig.
     pub async fn config(&self, name: &str) -> Result<Option<MachineConfig>, ReadError> {
         let api: Api<MachineConfig> = Api::all(self.client.clone());
-        explained(api.get_opt(name).await, &format!("read MachineConfig {name}"))
+        to_read_error(api.get_opt(name).await, &format!("read MachineConfig {name}"))
     }
 
-    /// What was said about a node, the latest first.
+    /// Returns the events of a node, the latest first.
     pub async fn events(&self, node: &str) -> Result<Vec<Event>, ReadError> {
         let api: Api<Event> = Api::all(self.client.clone());
         let about = format!("involvedObject.kind=Node,involvedObject.name={node}");
         let list = api
             .list(&ListParams::default().fields(&about).limit(EVENTS))
             .await;
-        let mut events = explained(list, "list the events")?.items;
+        let mut events = to_read_error(list, "list the events")?.items;
         events.sort_by_key(|event| std::cmp::Reverse(time_of(event)));
         Ok(events)
     }
 
-    /// Pauses or resumes a pool, if the cluster lets this person.
+    /// Pauses or resumes a pool with the rights of the user.
     pub async fn set_paused(&self, pool: &str, paused: bool) -> Result<(), ReadError> {
         let api: Api<MachineConfigPool> = Api::all(self.client.clone());
         let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
         let changed = api.patch(pool, &PatchParams::default(), &patch).await;
-        explained(changed, &format!("change pool {pool}")).map(|_| ())
+        to_read_error(changed, &format!("change pool {pool}")).map(|_| ())
     }
 }
 
-/// When something was last said.
+/// Returns the time of the last occurrence of an event.
 pub fn time_of(event: &Event) -> Option<Timestamp> {
     let last = event
         .series
@@ -167,23 +167,23 @@ pub fn time_of(event: &Event) -> Option<Timestamp> {
         .or_else(|| event.metadata.creation_timestamp.as_ref().map(|time| time.0))
 }
 
-async fn who(client: &Client) -> Result<String, ReadError> {
+async fn user_name(client: &Client) -> Result<String, ReadError> {
     let api: Api<SelfSubjectReview> = Api::all(client.clone());
     match api
         .create(&PostParams::default(), &SelfSubjectReview::default())
         .await
     {
-        // Clusters before 1.28 cannot tell; whether the credentials are good shows with the first list.
+        // Clusters before 1.28 lack the review; a list verifies the credentials instead.
         Err(kube::Error::Api(status)) if status.code == 404 => {
             let pools: Api<MachineConfigPool> = Api::all(client.clone());
-            explained(
+            to_read_error(
                 pools.list(&ListParams::default().limit(1)).await,
                 "list the pools",
             )?;
             Ok(String::new())
         }
         review => {
-            let review = explained(review, "log in")?;
+            let review = to_read_error(review, "log in")?;
             let user = review.status.and_then(|status| status.user_info);
             Ok(user.and_then(|user| user.username).unwrap_or_default())
         }
@@ -192,16 +192,16 @@ async fn who(client: &Client) -> Result<String, ReadError> {
 
 async fn may_patch_pools(client: &Client) -> bool {
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    let mut question = SelfSubjectAccessReview::default();
-    question.spec.resource_attributes = Some(ResourceAttributes {
+    let mut review = SelfSubjectAccessReview::default();
+    review.spec.resource_attributes = Some(ResourceAttributes {
         verb: Some("patch".to_owned()),
         group: Some("machineconfiguration.openshift.io".to_owned()),
         resource: Some("machineconfigpools".to_owned()),
         ..ResourceAttributes::default()
     });
-    let answer = api.create(&PostParams::default(), &question).await;
-    answer
+    let reviewed = api.create(&PostParams::default(), &review).await;
+    reviewed
         .ok()
-        .and_then(|answer| answer.status)
+        .and_then(|review| review.status)
         .is_some_and(|status| status.allowed)
 }

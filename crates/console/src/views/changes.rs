@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use mco_client::change_list;
-use mco_client::comparison::Comparison;
-use mco_core::config::diff::Kind;
+use mco_client::comparison::ConfigComparison;
+use mco_core::config::diff::ChangeKind;
 use mco_core::config::disruption::Drain;
 use mco_core::config::parsed_config::ParsedConfig;
 use similar::{ChangeTag, TextDiff};
@@ -22,7 +22,7 @@ const LONGEST_LINE: usize = 300;
 
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChangeRow>,
     /// The number of omitted lines.
     pub more: usize,
     /// Why the change cannot be applied to running nodes.
@@ -30,7 +30,7 @@ pub struct Changes {
 }
 
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct ChangeRow {
     pub sign: char,
     /// `added`, `removed`, `changed`
     pub kind: &'static str,
@@ -43,7 +43,7 @@ pub struct Line {
     /// Why no diff is shown.
     pub hidden: Option<&'static str>,
     /// Its effect in each pool; only on the page of one MachineConfig.
-    pub fates: Vec<Fate>,
+    pub fates: Vec<ChangeEffect>,
 }
 
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ pub struct DiffLine {
 }
 
 #[derive(Debug, Clone)]
-pub struct Fate {
+pub struct ChangeEffect {
     pub tone: &'static str,
     pub text: Text,
 }
@@ -71,7 +71,7 @@ pub struct Price {
     pub drain: Option<Text>,
 }
 
-pub fn changes(comparison: &Comparison, old: &ParsedConfig, new: &ParsedConfig, show: Show) -> Changes {
+pub fn changes(comparison: &ConfigComparison, old: &ParsedConfig, new: &ParsedConfig, show: Show) -> Changes {
     let lines = change_list::lines(&comparison.changes);
     let more = lines.len().saturating_sub(LINES);
     let mut texts = match show {
@@ -85,7 +85,7 @@ pub fn changes(comparison: &Comparison, old: &ParsedConfig, new: &ParsedConfig, 
             Some(Ok(diff)) => (diff, None),
             Some(Err(why)) => (Vec::new(), Some(why)),
         };
-        Line {
+        ChangeRow {
             sign: line.kind.sign(),
             kind: kind(line.kind),
             what: line.what,
@@ -108,7 +108,7 @@ pub fn changes(comparison: &Comparison, old: &ParsedConfig, new: &ParsedConfig, 
     }
 }
 
-pub fn price(comparison: &Comparison) -> Price {
+pub fn price(comparison: &ConfigComparison) -> Price {
     let causes = comparison.cost.causes.iter().take(LINES).map(|cause| {
         let actions: Vec<String> = cause.actions.iter().map(ToString::to_string).collect();
         (
@@ -135,17 +135,17 @@ impl From<&String> for Text {
     }
 }
 
-fn kind(kind: Kind) -> &'static str {
+fn kind(kind: ChangeKind) -> &'static str {
     match kind {
-        Kind::Added => "added",
-        Kind::Removed => "removed",
-        Kind::Changed => "changed",
+        ChangeKind::Added => "added",
+        ChangeKind::Removed => "removed",
+        ChangeKind::Changed => "changed",
     }
 }
 
 type Shown = Result<Vec<DiffLine>, &'static str>;
 
-fn texts(comparison: &Comparison, old: &ParsedConfig, new: &ParsedConfig) -> BTreeMap<String, Shown> {
+fn texts(comparison: &ConfigComparison, old: &ParsedConfig, new: &ParsedConfig) -> BTreeMap<String, Shown> {
     let mut room = DIFF_LINES;
     let shown = comparison.texts(old, new).map(|(path, before, after)| {
         let secret = secrecy::hidden(old, path, &before).or_else(|| secrecy::hidden(new, path, &after));

@@ -24,7 +24,7 @@ pub use tone::Tone;
 
 /// The section of the console that a page belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Section {
+pub enum PageSection {
     Pools,
     Configs,
     Plan,
@@ -37,11 +37,11 @@ pub enum Section {
 #[derive(Debug, Clone, Default)]
 pub struct Frame {
     pub title: Text,
-    pub section: Section,
+    pub section: PageSection,
     /// The logged-in user, or `None` before the login.
     pub viewer: Option<Viewer>,
     /// Whether the page is updated live.
-    pub live: Live,
+    pub live: LiveRegion,
     /// Read errors.
     pub trouble: Vec<Text>,
     pub version: String,
@@ -56,7 +56,7 @@ pub struct Viewer {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Live {
+pub enum LiveRegion {
     Yes,
     #[default]
     No,
@@ -65,17 +65,17 @@ pub enum Live {
 impl Frame {
     fn is(&self, section: &str) -> bool {
         let own = match self.section {
-            Section::Pools => "pools",
-            Section::Configs => "configs",
-            Section::Plan => "plan",
-            Section::Search => "search",
-            Section::None => "",
+            PageSection::Pools => "pools",
+            PageSection::Configs => "configs",
+            PageSection::Plan => "plan",
+            PageSection::Search => "search",
+            PageSection::None => "",
         };
         own == section
     }
 
     fn is_live(&self) -> bool {
-        self.live == Live::Yes
+        self.live == LiveRegion::Yes
     }
 }
 
@@ -89,7 +89,7 @@ pub enum Show {
 /// A page with only a message, such as an error.
 #[derive(Debug, Template)]
 #[template(path = "message.html")]
-pub struct Message {
+pub struct Notice {
     pub frame: Frame,
     pub headline: Text,
     pub text: Text,

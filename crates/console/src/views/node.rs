@@ -4,10 +4,10 @@ use askama::Template;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use mco_client::advice;
-use mco_client::comparison::Comparison;
+use mco_client::comparison::ConfigComparison;
 use mco_client::drift::Drift;
-use mco_client::overview::Standing;
-use mco_client::words::ago;
+use mco_client::overview::NodeStanding;
+use mco_client::text::ago;
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::rollout::node_progress::{StageReport, StageState};
 
@@ -33,23 +33,23 @@ pub struct NodePage {
     /// Whether the stages are those of a completed update.
     pub arrived: bool,
     pub facts: Vec<Fact>,
-    pub trouble: Option<Trouble>,
-    pub update: Option<Update>,
+    pub trouble: Option<NodeTrouble>,
+    pub update: Option<NodeUpdateView>,
     /// Why the changes of the update are unknown.
     pub update_unknown: Option<Text>,
-    pub contents: Contents,
+    pub contents: ContentsLink,
     pub events: Vec<EventView>,
     pub events_unknown: Option<Text>,
 }
 
 /// The link that shows or hides file contents.
 #[derive(Debug, Clone)]
-pub struct Contents {
+pub struct ContentsLink {
     pub href: String,
     pub shown: bool,
 }
 
-impl Contents {
+impl ContentsLink {
     pub fn of(page: &str, show: Show) -> Self {
         match show {
             Show::Summaries => Self {
@@ -83,7 +83,7 @@ pub struct Fact {
 }
 
 #[derive(Debug, Clone)]
-pub struct Trouble {
+pub struct NodeTrouble {
     pub title: &'static str,
     /// The daemon's message.
     pub complaint: Text,
@@ -92,7 +92,7 @@ pub struct Trouble {
 }
 
 #[derive(Debug, Clone)]
-pub struct Update {
+pub struct NodeUpdateView {
     pub changes: Changes,
     pub price: Price,
 }
@@ -110,7 +110,7 @@ pub struct EventView {
 #[derive(Debug)]
 pub enum Between<'a> {
     Nothing,
-    Configs(&'a Comparison, &'a ParsedConfig, &'a ParsedConfig),
+    Configs(&'a ConfigComparison, &'a ParsedConfig, &'a ParsedConfig),
     Unknown(String),
 }
 
@@ -149,10 +149,10 @@ pub fn node(
         fact("Kubelet", &details.kubelet),
     ]);
     let trouble = standing
-        .filter(|standing| *standing == Standing::Degraded)
+        .filter(|standing| *standing == NodeStanding::Degraded)
         .map(|_| {
             let advice = advice::for_complaint(&details.reason);
-            Trouble {
+            NodeTrouble {
                 title: advice.title,
                 complaint: Text::new(&details.reason),
                 meaning: advice.meaning,
@@ -166,7 +166,7 @@ pub fn node(
     let (update, update_unknown) = match between {
         Between::Nothing => (None, None),
         Between::Configs(comparison, old, new) => (
-            Some(Update {
+            Some(NodeUpdateView {
                 changes: changes::changes(comparison, old, new, show),
                 price: changes::price(comparison),
             }),
@@ -199,7 +199,7 @@ pub fn node(
         trouble,
         update,
         update_unknown,
-        contents: Contents::of(&link::node(name), show),
+        contents: ContentsLink::of(&link::node(name), show),
         events,
         events_unknown,
         frame,

@@ -2,8 +2,8 @@
 
 use askama::Template;
 use jiff::Timestamp;
-use mco_client::overview::{NodeOverview, PoolOverview, PoolState, Standing};
-use mco_client::words::{ago, count};
+use mco_client::overview::{NodeOverview, NodeStanding, PoolOverview, PoolPhase};
+use mco_client::text::{ago, count};
 
 use super::{Frame, Text, Tone, link};
 use mco_client::snapshot::Snapshot;
@@ -36,12 +36,12 @@ pub struct Card {
     pub target: Text,
     pub target_name: Text,
     pub target_href: String,
-    pub doing: Vec<Doing>,
+    pub doing: Vec<NodeActivityLine>,
     pub more: usize,
 }
 
 #[derive(Debug, Clone)]
-pub struct Doing {
+pub struct NodeActivityLine {
     pub name: Text,
     pub href: String,
     pub tone: &'static str,
@@ -59,14 +59,14 @@ pub struct Bar {
 
 impl Bar {
     pub fn of(pool: &PoolOverview) -> Self {
-        let part = |standing: Standing| {
+        let part = |standing: NodeStanding| {
             let number = pool.nodes.iter().filter(|node| node.standing == standing).count();
             (number * 1000).checked_div(pool.nodes.len()).unwrap_or(0)
         };
         Self {
-            good: part(Standing::Updated),
-            busy: part(Standing::Updating),
-            bad: part(Standing::Degraded),
+            good: part(NodeStanding::Updated),
+            busy: part(NodeStanding::Updating),
+            bad: part(NodeStanding::Degraded),
         }
     }
 
@@ -91,12 +91,13 @@ pub fn overview(frame: Frame, snapshot: &Snapshot, now: Timestamp) -> Overview {
 }
 
 pub fn card(pool: &PoolOverview, now: Timestamp) -> Card {
-    let has_news = |node: &&NodeOverview| node.standing != Standing::Updated || !node.ready || node.cordoned;
+    let has_news =
+        |node: &&NodeOverview| node.standing != NodeStanding::Updated || !node.ready || node.cordoned;
     let rank = |node: &NodeOverview| match node.standing {
-        Standing::Degraded => 0,
-        Standing::Updating => 1,
-        Standing::Updated => 2,
-        Standing::Waiting => 3,
+        NodeStanding::Degraded => 0,
+        NodeStanding::Updating => 1,
+        NodeStanding::Updated => 2,
+        NodeStanding::Waiting => 3,
     };
     let mut news: Vec<&NodeOverview> = pool.nodes.iter().filter(has_news).collect();
     news.sort_by_key(|node| rank(node));
@@ -127,12 +128,12 @@ fn problem(pool: &PoolOverview) -> Option<&str> {
     let mut degraded = pool
         .nodes
         .iter()
-        .filter(|node| node.standing == Standing::Degraded);
+        .filter(|node| node.standing == NodeStanding::Degraded);
     (!degraded.any(|node| problem.contains(&format!("{} ", node.name)))).then_some(problem)
 }
 
-pub fn doing(node: &NodeOverview, now: Timestamp) -> Doing {
-    Doing {
+pub fn doing(node: &NodeOverview, now: Timestamp) -> NodeActivityLine {
+    NodeActivityLine {
         name: Text::new(&node.name),
         href: link::node(&node.name),
         tone: Tone::from(node.standing).name(),
@@ -143,14 +144,14 @@ pub fn doing(node: &NodeOverview, now: Timestamp) -> Doing {
 
 fn time(pool: &PoolOverview, now: Timestamp) -> String {
     match (pool.state, pool.expected, pool.since) {
-        (PoolState::Updating, Some(expected), _) => format!("done in about {}", ago(expected, now)),
+        (PoolPhase::Updating, Some(expected), _) => format!("done in about {}", ago(expected, now)),
         (_, _, Some(since)) => format!("for {}", ago(now, since)),
         _ => String::new(),
     }
 }
 
 fn headline(pools: &[PoolOverview]) -> (Tone, String) {
-    let in_state = |state: PoolState| -> Vec<&PoolOverview> {
+    let in_state = |state: PoolPhase| -> Vec<&PoolOverview> {
         pools.iter().filter(|pool| pool.state == state).collect()
     };
     let names = |pools: &[&PoolOverview]| {
@@ -163,10 +164,10 @@ fn headline(pools: &[PoolOverview]) -> (Tone, String) {
     let are = |pools: &[&PoolOverview]| if pools.len() == 1 { "is" } else { "are" };
     let nodes: usize = pools.iter().map(|pool| pool.total).sum();
     let (degraded, updating, paused, waiting) = (
-        in_state(PoolState::Degraded),
-        in_state(PoolState::Updating),
-        in_state(PoolState::Paused),
-        in_state(PoolState::Waiting),
+        in_state(PoolPhase::Degraded),
+        in_state(PoolPhase::Updating),
+        in_state(PoolPhase::Paused),
+        in_state(PoolPhase::Waiting),
     );
     if pools.is_empty() {
         (Tone::Calm, "There are no pools yet".to_owned())

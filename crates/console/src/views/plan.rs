@@ -1,14 +1,14 @@
 //! The plan page: preview a pasted change.
 
 use askama::Template;
-use mco_client::explain::Part;
+use mco_client::explain::ConfigPart;
 use mco_client::forecast::PoolForecast;
-use mco_client::words::{count, harmless};
+use mco_client::text::{count, escape_control_chars};
 use mco_core::config::parsed_config::ParsedConfig;
 
 use super::changes::{self, Changes, Price};
 use super::{Frame, Show, Text, link};
-use mco_client::plan::Report;
+use mco_client::plan::PlanReport;
 
 /// Maximum number of waves, and of names in each.
 const WAVES: usize = 20;
@@ -18,17 +18,17 @@ const BLOCKED: usize = 50;
 
 #[derive(Debug, Template)]
 #[template(path = "plan.html")]
-pub struct Plan {
+pub struct PlanPage {
     pub frame: Frame,
-    pub asked: Asked,
+    pub asked: PlanQuestion,
     pub csrf: String,
     pub problem: Option<Text>,
-    pub answer: Option<Answer>,
+    pub answer: Option<PlanAnswer>,
 }
 
 /// The submitted form, shown again.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct PlanQuestion {
     /// The user's own input, shown to that user only; escaped, but not shortened.
     pub yaml: String,
     pub delete: String,
@@ -36,18 +36,18 @@ pub struct Asked {
 }
 
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct PlanAnswer {
     pub headline: &'static str,
     pub tone: &'static str,
     pub icon: &'static str,
     pub refused: Vec<(Text, Text)>,
     /// Objects that would be stored, but from which no config would be generated.
     pub unusable: Vec<(Text, Text)>,
-    pub pools: Vec<PoolPlan>,
+    pub pools: Vec<PoolPlanView>,
 }
 
 #[derive(Debug, Clone)]
-pub struct PoolPlan {
+pub struct PoolPlanView {
     pub pool: Text,
     pub href: String,
     pub error: Option<Text>,
@@ -66,9 +66,9 @@ pub struct PoolPlan {
     pub blocked: Vec<Text>,
 }
 
-pub fn plan(frame: Frame, mut asked: Asked, outcome: Option<Result<&Report, String>>) -> Plan {
+pub fn plan(frame: Frame, mut asked: PlanQuestion, outcome: Option<Result<&PlanReport, String>>) -> PlanPage {
     for text in [&mut asked.yaml, &mut asked.delete] {
-        *text = harmless(text);
+        *text = escape_control_chars(text);
     }
     let show = if asked.contents {
         Show::Contents
@@ -85,7 +85,7 @@ pub fn plan(frame: Frame, mut asked: Asked, outcome: Option<Result<&Report, Stri
         Some(Err(problem)) => (Some(problem.into()), None),
         Some(Ok(report)) => (None, Some(answer(report, show))),
     };
-    Plan {
+    PlanPage {
         frame,
         asked,
         csrf,
@@ -94,7 +94,7 @@ pub fn plan(frame: Frame, mut asked: Asked, outcome: Option<Result<&Report, Stri
     }
 }
 
-fn answer(report: &Report, show: Show) -> Answer {
+fn answer(report: &PlanReport, show: Show) -> PlanAnswer {
     let refused: Vec<(Text, Text)> = report
         .refused
         .iter()
@@ -116,7 +116,7 @@ fn answer(report: &Report, show: Show) -> Answer {
         })
         .collect();
     let nothing = ParsedConfig::default();
-    let mut pools: Vec<PoolPlan> = report
+    let mut pools: Vec<PoolPlanView> = report
         .pools
         .iter()
         .map(|pool| pool_plan(pool, report.current.get(&pool.pool).unwrap_or(&nothing), show))
@@ -128,7 +128,7 @@ fn answer(report: &Report, show: Show) -> Answer {
         true => ("busy", "plan", "This is what would happen"),
         false => ("good", "good", "No node would change"),
     };
-    Answer {
+    PlanAnswer {
         headline,
         tone,
         icon,
@@ -138,9 +138,9 @@ fn answer(report: &Report, show: Show) -> Answer {
     }
 }
 
-fn pool_plan(pool: &PoolForecast, old: &ParsedConfig, show: Show) -> PoolPlan {
+fn pool_plan(pool: &PoolForecast, old: &ParsedConfig, show: Show) -> PoolPlanView {
     let name = |name: &Option<String>| Text::new(name.as_deref().unwrap_or("nothing"));
-    let names = |parts: &[Part]| {
+    let names = |parts: &[ConfigPart]| {
         let names: Vec<&str> = parts.iter().map(|part| part.machine_config.as_str()).collect();
         names.join(", ")
     };
@@ -154,7 +154,7 @@ fn pool_plan(pool: &PoolForecast, old: &ParsedConfig, show: Show) -> PoolPlan {
     let waves = pool.rollout.as_ref().map_or(&[][..], |rollout| &rollout.waves);
     let nodes: usize = waves.iter().map(Vec::len).sum();
     let rollout = pool.rollout.as_ref();
-    PoolPlan {
+    PoolPlanView {
         pool: Text::new(&pool.pool),
         href: link::pool(&pool.pool),
         error: pool.error.as_deref().map(Text::new),

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use askama::Template;
 use jiff::Timestamp;
-use mco_client::overview::{NodeOverview, PoolOverview, Standing};
-use mco_client::words::{ago, count};
-use mco_core::rollout::node_progress::Stage;
+use mco_client::overview::{NodeOverview, NodeStanding, PoolOverview};
+use mco_client::text::{ago, count};
+use mco_core::rollout::node_progress::UpdateStage;
 
 use super::overview::{Card, card};
 use super::{Frame, Text, Tone, link, tone};
@@ -23,21 +23,21 @@ const COLUMNS: usize = 50;
 
 #[derive(Debug, Template)]
 #[template(path = "pool.html")]
-pub struct Pool {
+pub struct PoolPage {
     pub frame: Frame,
     pub card: Card,
     pub map: Option<Map>,
     pub filters: Vec<Filter>,
     pub stages: [&'static str; 5],
-    pub rows: Vec<Row>,
+    pub rows: Vec<NodeRow>,
     pub nothing: bool,
     pub pages: Option<Pages>,
     /// The pause or resume button; `None` without permission.
-    pub switch: Option<Switch>,
+    pub switch: Option<PauseSwitch>,
 }
 
 #[derive(Debug, Clone)]
-pub struct Switch {
+pub struct PauseSwitch {
     pub action: String,
     pub label: &'static str,
     pub csrf: String,
@@ -62,7 +62,7 @@ pub struct Filter {
 }
 
 #[derive(Debug, Clone)]
-pub struct Row {
+pub struct NodeRow {
     /// The element id, by which the script matches rows.
     pub id: String,
     pub name: Text,
@@ -84,13 +84,13 @@ pub struct Pages {
 
 /// The filter and page of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Choice {
-    pub standing: Option<Standing>,
+pub struct NodeFilter {
+    pub standing: Option<NodeStanding>,
     /// From 1.
     pub page: usize,
 }
 
-impl Choice {
+impl NodeFilter {
     pub fn parse(show: &str, page: &str) -> Self {
         let standing = STANDINGS.into_iter().find(|standing| word(*standing) == show);
         Self {
@@ -100,24 +100,30 @@ impl Choice {
     }
 }
 
-const STANDINGS: [Standing; 4] = [
-    Standing::Degraded,
-    Standing::Updating,
-    Standing::Waiting,
-    Standing::Updated,
+const STANDINGS: [NodeStanding; 4] = [
+    NodeStanding::Degraded,
+    NodeStanding::Updating,
+    NodeStanding::Waiting,
+    NodeStanding::Updated,
 ];
 
-fn word(standing: Standing) -> &'static str {
+fn word(standing: NodeStanding) -> &'static str {
     match standing {
-        Standing::Updated => "updated",
-        Standing::Updating => "updating",
-        Standing::Waiting => "waiting",
-        Standing::Degraded => "degraded",
+        NodeStanding::Updated => "updated",
+        NodeStanding::Updating => "updating",
+        NodeStanding::Waiting => "waiting",
+        NodeStanding::Degraded => "degraded",
     }
 }
 
 /// Returns the page of a pool, or `None` if it does not exist.
-pub fn pool(frame: Frame, snapshot: &Snapshot, name: &str, choice: Choice, now: Timestamp) -> Option<Pool> {
+pub fn pool(
+    frame: Frame,
+    snapshot: &Snapshot,
+    name: &str,
+    choice: NodeFilter,
+    now: Timestamp,
+) -> Option<PoolPage> {
     let pool = snapshot.pool(name)?;
     let chosen: Vec<&NodeOverview> = in_order(pool)
         .into_iter()
@@ -125,7 +131,7 @@ pub fn pool(frame: Frame, snapshot: &Snapshot, name: &str, choice: Choice, now: 
         .collect();
     let last = chosen.len().div_ceil(ROWS).max(1);
     let page = choice.page.clamp(1, last);
-    let rows: Vec<Row> = chosen
+    let rows: Vec<NodeRow> = chosen
         .iter()
         .skip((page - 1) * ROWS)
         .take(ROWS)
@@ -133,11 +139,11 @@ pub fn pool(frame: Frame, snapshot: &Snapshot, name: &str, choice: Choice, now: 
         .collect();
     let steers = frame.viewer.as_ref().filter(|viewer| viewer.may_steer);
     let csrf = steers.map(|viewer| viewer.csrf.clone());
-    Some(Pool {
+    Some(PoolPage {
         card: card(pool, now),
         map: MAPPED.contains(&pool.nodes.len()).then(|| map(pool)),
         filters: filters(pool, choice),
-        stages: Stage::ALL.map(Stage::as_str),
+        stages: UpdateStage::ALL.map(UpdateStage::as_str),
         nothing: rows.is_empty(),
         rows,
         pages: (last > 1).then(|| pages(name, choice, page, last, chosen.len())),
@@ -157,20 +163,20 @@ fn in_order(pool: &PoolOverview) -> Vec<&NodeOverview> {
     nodes
 }
 
-fn switch(pool: &str, paused: bool, csrf: String) -> Switch {
+fn switch(pool: &str, paused: bool, csrf: String) -> PauseSwitch {
     let (verb, label) = if paused {
         ("resume", "Resume updates")
     } else {
         ("pause", "Pause updates")
     };
-    Switch {
+    PauseSwitch {
         action: format!("{}/{verb}", link::pool(pool)),
         label,
         csrf,
     }
 }
 
-fn filters(pool: &PoolOverview, choice: Choice) -> Vec<Filter> {
+fn filters(pool: &PoolOverview, choice: NodeFilter) -> Vec<Filter> {
     let base = link::pool(&pool.name);
     let all = Filter {
         label: "All",
@@ -187,7 +193,7 @@ fn filters(pool: &PoolOverview, choice: Choice) -> Vec<Filter> {
     std::iter::once(all).chain(others).collect()
 }
 
-fn pages(name: &str, choice: Choice, page: usize, last: usize, total: usize) -> Pages {
+fn pages(name: &str, choice: NodeFilter, page: usize, last: usize, total: usize) -> Pages {
     let href = |page: usize| {
         let show = choice
             .standing
@@ -202,20 +208,20 @@ fn pages(name: &str, choice: Choice, page: usize, last: usize, total: usize) -> 
     }
 }
 
-fn row(node: &NodeOverview, snapshot: &Snapshot, now: Timestamp) -> Row {
+fn row(node: &NodeOverview, snapshot: &Snapshot, now: Timestamp) -> NodeRow {
     let timeline = snapshot.nodes.get(&node.name).map(|details| &details.timeline);
     // A waiting node shows the upcoming stages, not those of its last update.
-    let own = timeline.filter(|_| node.standing != Standing::Waiting);
+    let own = timeline.filter(|_| node.standing != NodeStanding::Waiting);
     let stages = own.into_iter().flatten().map(|report| tone::stage(report.state));
     let mut stages: Vec<_> = stages.collect();
     if stages.is_empty() {
-        stages = vec![("pending", "to come"); Stage::ALL.len()];
-        if node.standing == Standing::Updated {
-            stages = vec![("skipped", "not needed"); Stage::ALL.len() - 1];
+        stages = vec![("pending", "to come"); UpdateStage::ALL.len()];
+        if node.standing == NodeStanding::Updated {
+            stages = vec![("skipped", "not needed"); UpdateStage::ALL.len() - 1];
             stages.push(("done", "done"));
         }
     }
-    Row {
+    NodeRow {
         id: format!("n-{}", link::encoded(&node.name)),
         name: Text::new(&node.name),
         href: link::node(&node.name),

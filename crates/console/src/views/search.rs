@@ -1,8 +1,8 @@
 //! The search page: which MachineConfig sets a path, unit or name, in any pool or on one node.
 
 use askama::Template;
-use mco_client::explain::{Explanation, Part};
-use mco_client::words::count;
+use mco_client::explain::{ConfigPart, Explanation};
+use mco_client::text::count;
 
 use super::{Frame, Text, link};
 use mco_client::snapshot::Snapshot;
@@ -60,7 +60,7 @@ pub struct Explained {
 
 /// The search query.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct SearchQuery<'a> {
     pub query: &'a str,
     /// Only this node; empty for all.
     pub node: &'a str,
@@ -68,7 +68,7 @@ pub struct Question<'a> {
 
 pub fn search(
     frame: Frame,
-    question: Question<'_>,
+    question: SearchQuery<'_>,
     explained: &[Explained],
     snapshot: &Snapshot,
     config_names: &[String],
@@ -158,7 +158,7 @@ fn note(explained: &Explained, node: &str, snapshot: &Snapshot) -> String {
 }
 
 fn hit(one: &Explanation) -> Hit {
-    let parts = |parts: &[Part]| parts.iter().map(part).collect();
+    let parts = |parts: &[ConfigPart]| parts.iter().map(part).collect();
     Hit {
         section: one.section,
         name: Text::new(&one.name),
@@ -168,7 +168,7 @@ fn hit(one: &Explanation) -> Hit {
     }
 }
 
-fn part(part: &Part) -> PartView {
+fn part(part: &ConfigPart) -> PartView {
     PartView {
         config: Text::new(&part.machine_config),
         href: link::config(&part.machine_config),

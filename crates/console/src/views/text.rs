@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mco_client::words::harmless;
+use mco_client::text::escape_control_chars;
 
 /// A text of limited length with visible control characters. All external input is converted to this type before it
 /// reaches a template.
@@ -20,10 +20,14 @@ impl Text {
     /// Cuts the text after so many characters and adds the number of missing bytes.
     pub fn at_most(text: &str, longest: usize) -> Self {
         let Some((end, _)) = text.char_indices().nth(longest) else {
-            return Self(harmless(text));
+            return Self(escape_control_chars(text));
         };
         let (shown, rest) = text.split_at(end);
-        Self(format!("{}… ({} more bytes)", harmless(shown), rest.len()))
+        Self(format!(
+            "{}… ({} more bytes)",
+            escape_control_chars(shown),
+            rest.len()
+        ))
     }
 
     /// Returns the name of a config with a shortened hash.

@@ -1,7 +1,7 @@
 //! The presentation of states: a colour, an icon and a word, so that none of them is needed alone.
 
-use mco_client::overview::{PoolState, Standing};
-use mco_core::config::disruption::Level;
+use mco_client::overview::{NodeStanding, PoolPhase};
+use mco_core::config::disruption::DisruptionLevel;
 use mco_core::rollout::node_progress::StageState;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,46 +26,46 @@ impl Tone {
     }
 }
 
-impl From<PoolState> for Tone {
-    fn from(state: PoolState) -> Self {
+impl From<PoolPhase> for Tone {
+    fn from(state: PoolPhase) -> Self {
         match state {
-            PoolState::Updated => Self::Good,
-            PoolState::Updating => Self::Busy,
-            PoolState::Paused => Self::Warn,
-            PoolState::Degraded => Self::Bad,
-            PoolState::Waiting => Self::Calm,
+            PoolPhase::Updated => Self::Good,
+            PoolPhase::Updating => Self::Busy,
+            PoolPhase::Paused => Self::Warn,
+            PoolPhase::Degraded => Self::Bad,
+            PoolPhase::Waiting => Self::Calm,
         }
     }
 }
 
-impl From<Standing> for Tone {
-    fn from(standing: Standing) -> Self {
+impl From<NodeStanding> for Tone {
+    fn from(standing: NodeStanding) -> Self {
         match standing {
-            Standing::Updated => Self::Good,
-            Standing::Updating => Self::Busy,
-            Standing::Waiting => Self::Calm,
-            Standing::Degraded => Self::Bad,
+            NodeStanding::Updated => Self::Good,
+            NodeStanding::Updating => Self::Busy,
+            NodeStanding::Waiting => Self::Calm,
+            NodeStanding::Degraded => Self::Bad,
         }
     }
 }
 
-impl From<Level> for Tone {
-    fn from(level: Level) -> Self {
+impl From<DisruptionLevel> for Tone {
+    fn from(level: DisruptionLevel) -> Self {
         match level {
-            Level::None => Self::Good,
-            Level::Reload | Level::Restart => Self::Busy,
-            Level::Drain | Level::Reboot => Self::Warn,
+            DisruptionLevel::None => Self::Good,
+            DisruptionLevel::Reload | DisruptionLevel::Restart => Self::Busy,
+            DisruptionLevel::Drain | DisruptionLevel::Reboot => Self::Warn,
         }
     }
 }
 
 /// Returns the label of a standing.
-pub fn standing(standing: Standing) -> &'static str {
+pub fn standing(standing: NodeStanding) -> &'static str {
     match standing {
-        Standing::Updated => "Updated",
-        Standing::Updating => "Updating",
-        Standing::Waiting => "Waiting",
-        Standing::Degraded => "Degraded",
+        NodeStanding::Updated => "Updated",
+        NodeStanding::Updating => "Updating",
+        NodeStanding::Waiting => "Waiting",
+        NodeStanding::Degraded => "Degraded",
     }
 }
 

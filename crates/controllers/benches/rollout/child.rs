@@ -8,7 +8,7 @@ use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use mco_controllers::Options;
-use mco_simulator::{Counting, Counts};
+use mco_simulator::{Counting, RequestCounts};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio_util::sync::CancellationToken;
@@ -34,7 +34,7 @@ pub async fn config(kubeconfig: &Path) -> Config {
 
 /// Runs the child.
 pub async fn run(kubeconfig: &str) {
-    let counts = Counts::default();
+    let counts = RequestCounts::default();
     let counting = counts.clone();
     let client: Client = ClientBuilder::try_from(config(Path::new(kubeconfig)).await)
         .unwrap()

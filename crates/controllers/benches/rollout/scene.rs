@@ -7,8 +7,8 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_apiserver::{Options, Server};
-use mco_simulator::{self as fleet, Behaviour, Blueprint};
+use mco_apiserver::{ApiServer, ApiServerOptions};
+use mco_simulator::{self as fleet, Behaviour, SimulatedNodeSpec};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -74,7 +74,11 @@ impl Scale {
 
 pub async fn play(scale: &Scale) -> Measured {
     let directory = tempfile::tempdir().unwrap();
-    let server = Arc::new(Server::open(directory.path(), Options::default()).await.unwrap());
+    let server = Arc::new(
+        ApiServer::open(directory.path(), ApiServerOptions::default())
+            .await
+            .unwrap(),
+    );
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let kubeconfig = server.write_kubeconfig(&url).unwrap();
@@ -92,9 +96,9 @@ pub async fn play(scale: &Scale) -> Measured {
         ..Behaviour::default()
     };
     tokio::spawn(fleet::run(client.clone(), behaviour, stop.clone()));
-    let machines: Vec<Blueprint> = (0..scale.nodes)
+    let machines: Vec<SimulatedNodeSpec> = (0..scale.nodes)
         .map(|index| {
-            let mut machine = Blueprint::new(format!("node-{index:05}"), "worker");
+            let mut machine = SimulatedNodeSpec::new(format!("node-{index:05}"), "worker");
             let pool = scale.pool_name(index);
             if pool != "worker" {
                 machine.roles.push(pool);

@@ -11,9 +11,9 @@ use kube::api::{EvictParams, ListParams};
 use kube::{Api, Client};
 use mco_core::rollout::drain::pods::{full_name, overstays};
 use mco_core::rollout::drain::{
-    Blocker, Budgets, Completion, DrainRecord, Eviction, Obstacle, Policy, complete, pace,
+    Blocker, Budgets, Completion, DrainPolicy, DrainRecord, Eviction, Obstacle, complete, pace,
 };
-use mco_core::rollout::node_progress::Phase;
+use mco_core::rollout::node_progress::UpdatePhase;
 use mco_runtime::is_not_found;
 use tokio::time::Instant;
 use tracing::{debug, info};
@@ -106,7 +106,7 @@ impl<'a> DrainAttempt<'a> {
             }
             let pods = self.pods().await?;
             self.find_daemon_sets(&pods).await?;
-            let eviction = Eviction::of_pods(&pods, Policy::default(), |namespace, name| {
+            let eviction = Eviction::of_pods(&pods, DrainPolicy::default(), |namespace, name| {
                 let key = format!("{namespace}/{name}");
                 self.daemon_sets.get(&key).copied().unwrap_or(true)
             });
@@ -116,7 +116,7 @@ impl<'a> DrainAttempt<'a> {
             if is_first {
                 let names: Vec<String> = eviction.evict.iter().map(|pod| full_name(pod)).collect();
                 info!(node = self.node, pods = names.join(", "), "evicting pods");
-                let phases = [Phase::Cordoned, progress::draining(&self.record)];
+                let phases = [UpdatePhase::Cordoned, progress::draining(&self.record)];
                 progress::report(self.ctx, self.node, &phases).await;
             }
             let Round { requests, refused } = self.request_evictions(&eviction.evict).await;

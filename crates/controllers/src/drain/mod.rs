@@ -15,10 +15,10 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::events;
-use mco_core::rollout::drain::{self, Completion, Decision, DrainRecord, Lift, Pace, decide, pace};
-use mco_core::rollout::node_progress::Phase;
+use mco_core::rollout::drain::{self, Completion, DrainDecision, DrainPace, DrainRecord, Lift, decide, pace};
+use mco_core::rollout::node_progress::UpdatePhase;
 use mco_core::rollout::patch::merge_patch;
-use mco_core::rollout::{Action, Event, NodeView};
+use mco_core::rollout::{NodeAction, NodeView, PlannedEvent};
 use mco_runtime::{ErrorClass, FieldManager, ReconcileError as _, Requeue, object_name, patch};
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -39,8 +39,8 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
     loop {
         let decision = decide(&node, ctx.now()).map_err(|problem| Error::Invalid(problem.to_string()))?;
         match &decision {
-            Decision::Nothing => return Ok(Requeue::OnChange),
-            Decision::Cordon(record) => {
+            DrainDecision::Nothing => return Ok(Requeue::OnChange),
+            DrainDecision::Cordon(record) => {
                 info!(node = name, request = record.request, cordon = ?record.cordon, "cordoning the node");
                 let patch = without_reason(&node, decision.patch());
                 // The owner of the cordon was decided from this version of the node, so a newer one is decided again.
@@ -50,7 +50,7 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
                     GuardedWrite::NotFound => return Ok(Requeue::OnChange),
                 };
             }
-            Decision::Disown(_) => {
+            DrainDecision::Disown(_) => {
                 info!(
                     node = name,
                     "another client uncordoned the node; a later cordon will not be ours"
@@ -58,10 +58,10 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
                 write(&ctx, &node, decision.patch()).await?;
                 return Ok(Requeue::OnChange);
             }
-            Decision::Uncordon { request, lift } => {
+            DrainDecision::Uncordon { request, lift } => {
                 return uncordon(&ctx, &node, &decision, request, *lift).await;
             }
-            Decision::Evict(record) => return drain_node(&ctx, node, record).await,
+            DrainDecision::Evict(record) => return drain_node(&ctx, node, record).await,
         }
     }
 }
@@ -69,13 +69,13 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
 /// Reports a running drain in a MachineConfigNode that was created after the drain began. An older one has the report
 /// from the drain itself.
 pub(crate) async fn report_running_drain(ctx: &Context, node: &Node, created: Option<Timestamp>) {
-    let Ok(Decision::Evict(record)) = decide(node, ctx.now()) else {
+    let Ok(DrainDecision::Evict(record)) = decide(node, ctx.now()) else {
         return;
     };
     // Creation timestamps have whole seconds.
     if created.is_none_or(|created| created.as_second() >= record.since.as_second()) {
         let name = object_name(&node.metadata);
-        let phases = [Phase::Cordoned, progress::draining(&record)];
+        let phases = [UpdatePhase::Cordoned, progress::draining(&record)];
         progress::report(ctx, name, &phases).await;
     }
 }
@@ -94,8 +94,8 @@ async fn drain_node(ctx: &Context, node: Arc<Node>, record: &DrainRecord) -> Res
             // An attempt retries evictions every few seconds, so the next attempt follows at once until the drain is
             // slow.
             let delay = match warn_if_slow(ctx, &node, record, &blockers) {
-                Pace::Fresh => Duration::ZERO,
-                pace @ (Pace::Slow | Pace::Overdue) => pace.retry_after(),
+                DrainPace::Fresh => Duration::ZERO,
+                pace @ (DrainPace::Slow | DrainPace::Overdue) => pace.retry_after(),
             };
             Ok(Requeue::After(delay))
         }
@@ -109,7 +109,7 @@ async fn drain_node(ctx: &Context, node: Arc<Node>, record: &DrainRecord) -> Res
 }
 
 /// Records a warning about a drain that takes long, blocked or failed.
-fn warn_if_slow(ctx: &Context, node: &Node, record: &DrainRecord, obstacles: &[impl Display]) -> Pace {
+fn warn_if_slow(ctx: &Context, node: &Node, record: &DrainRecord, obstacles: &[impl Display]) -> DrainPace {
     let name = object_name(&node.metadata);
     let pace = pace(record.since, ctx.now());
     if let Some(event) = pace.event(name, obstacles) {
@@ -133,7 +133,7 @@ async fn finish(ctx: &Context, name: &str, record: &DrainRecord) -> Result<Reque
             return Ok(Requeue::OnChange);
         };
         // Before the daemon can continue and report its own next step.
-        let phases = [Phase::Cordoned, Phase::Draining, Phase::Drained];
+        let phases = [UpdatePhase::Cordoned, UpdatePhase::Draining, UpdatePhase::Drained];
         progress::report(ctx, name, &phases).await;
         node = match write_unchanged(ctx, &node, patch).await? {
             GuardedWrite::Written(_) => break,
@@ -155,7 +155,7 @@ async fn finish(ctx: &Context, name: &str, record: &DrainRecord) -> Result<Reque
 async fn uncordon(
     ctx: &Context,
     node: &Arc<Node>,
-    decision: &Decision,
+    decision: &DrainDecision,
     request: &str,
     lift: Lift,
 ) -> Result<Requeue, Error> {
@@ -171,7 +171,7 @@ async fn uncordon(
     };
     if patch.is_some() {
         // Before the daemon can report that the update is complete.
-        progress::report(ctx, name, &[Phase::Uncordoned]).await;
+        progress::report(ctx, name, &[UpdatePhase::Uncordoned]).await;
     }
     if write(ctx, node, patch).await?.is_some() {
         match lift {
@@ -196,7 +196,7 @@ fn untaint_patch(ctx: &Context, node: &Node, request: &str) -> Option<Value> {
         && view.desired_config == target
         && request == annotation::drain::uncordon(target)
         && !pool.spec.paused;
-    let action = Action::RemoveUpdateTaint {
+    let action = NodeAction::RemoveUpdateTaint {
         node: view.name.to_owned(),
     };
     completes.then(|| merge_patch(node, [&action])).flatten()
@@ -265,7 +265,7 @@ async fn record_blockers(
     if let Some(what) = &waiting_for {
         warn!(node = name, "the drain waits for {what}");
         let message = format!("node {name}: the drain waits for {what}");
-        let event = Event::warning(events::drain::DRAIN_BLOCKED, message);
+        let event = PlannedEvent::warning(events::drain::DRAIN_BLOCKED, message);
         ctx.events.record(Reporter::Rollout, node.as_ref(), event);
     }
     record.waiting_for = waiting_for;

@@ -3,7 +3,7 @@
 
 use mco_api::MachineConfigNode;
 use mco_core::rollout::drain::DrainRecord;
-use mco_core::rollout::node_progress::{self, Phase};
+use mco_core::rollout::node_progress::{self, UpdatePhase};
 use mco_runtime::is_conflict;
 use serde_json::json;
 use tracing::debug;
@@ -15,17 +15,17 @@ use crate::context::Context;
 const ATTEMPTS: usize = 4;
 
 /// Returns the step of a running drain.
-pub(super) fn draining(record: &DrainRecord) -> Phase {
+pub(super) fn draining(record: &DrainRecord) -> UpdatePhase {
     match &record.waiting_for {
-        Some(what) => Phase::DrainBlocked {
+        Some(what) => UpdatePhase::DrainBlocked {
             waits_for: what.clone(),
         },
-        None => Phase::Draining,
+        None => UpdatePhase::Draining,
     }
 }
 
 /// Writes steps in one patch. The list of conditions has several writers, so the patch names the version that was read.
-pub(super) async fn report(ctx: &Context, node: &str, phases: &[Phase]) {
+pub(super) async fn report(ctx: &Context, node: &str, phases: &[UpdatePhase]) {
     let api = ctx.api::<MachineConfigNode>();
     for _ in 0..ATTEMPTS {
         let object = match api.get_opt(node).await {

@@ -10,13 +10,13 @@ use mco_api::MachineConfig;
 use mco_api::vocabulary::events::registries as reasons;
 use mco_api::vocabulary::{events, labels, names};
 use mco_api::{ContainerRuntimeConfig, KubeletConfig};
-use mco_core::generators::credential_provider::Outcome as CredentialProviderOutcome;
+use mco_core::generators::credential_provider::CredentialProviderOutcome;
 use mco_core::generators::generated::{Generator, generator_of_name};
 use mco_core::pipeline::{
-    self, Base, ClusterObjects, ExistingConfigs, GeneratedConfig, GenerationResult, GeneratorInputs,
-    SkippedObject, Stage,
+    self, BaseConfigs, ClusterObjects, ClusterStage, ExistingConfigs, GeneratedConfig, GenerationResult,
+    GeneratorInputs, SkippedObject,
 };
-use mco_core::rollout::Event;
+use mco_core::rollout::PlannedEvent;
 use mco_runtime::{Requeue, object_name};
 use tracing::{error, warn};
 
@@ -47,7 +47,7 @@ async fn kubelet(ctx: Arc<Context>) -> Result<Requeue, Error> {
     };
     if let (Some(message), Some(settings)) = (&result.prohibited_profile, &objects.node) {
         warn!("{message}");
-        let event = Event::normal(events::render::ACTION_PROHIBITED, message.clone());
+        let event = PlannedEvent::normal(events::render::ACTION_PROHIBITED, message.clone());
         ctx.events.record(Reporter::Kubelet, settings, event);
     }
     let kubelet_configs = &ctx.stores.kubelet_configs;
@@ -116,7 +116,7 @@ async fn credential_provider(ctx: Arc<Context>) -> Result<Requeue, Error> {
 async fn run(
     ctx: &Arc<Context>,
     generator: Generator,
-) -> Result<Option<(Arc<Base>, Arc<ClusterObjects>, GenerationResult)>, Error> {
+) -> Result<Option<(Arc<BaseConfigs>, Arc<ClusterObjects>, GenerationResult)>, Error> {
     let Some(base) = ctx.base() else {
         return Ok(None);
     };
@@ -131,7 +131,7 @@ async fn run(
                 objects: &objects,
                 base: &base,
                 version: &ctx.options.source_version,
-                stage: Stage::Cluster,
+                stage: ClusterStage::Cluster,
             };
             pipeline::run_generator(generator, &inputs, ctx.as_ref())
         })
@@ -217,7 +217,7 @@ async fn publish(
     ctx: &Context,
     generator: Generator,
     result: &GenerationResult,
-    base: &Arc<Base>,
+    base: &Arc<BaseConfigs>,
 ) -> PublishResult {
     let configs = generated_configs::parse(ctx, &result.configs);
     generated_configs::publish(ctx, generator, configs, base).await
@@ -269,7 +269,7 @@ fn report_skipped(ctx: &Context, objects: &ClusterObjects, skipped: &SkippedObje
         "{} {} is ignored in the registry configuration: {}",
         skipped.kind, skipped.name, skipped.error
     );
-    let event = || Event::warning(reasons::INVALID, skipped.error.to_string());
+    let event = || PlannedEvent::warning(reasons::INVALID, skipped.error.to_string());
     macro_rules! record {
         ($($kind:literal: $field:ident),*) => {
             match skipped.kind {

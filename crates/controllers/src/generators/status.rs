@@ -4,7 +4,7 @@ use kube::Api;
 use mco_api::foreign::credential_provider::CRIOCredentialProviderConfig;
 use mco_api::foreign::image_policy::ImagePolicy;
 use mco_api::vocabulary::names;
-use mco_core::generators::credential_provider::{self, Outcome};
+use mco_core::generators::credential_provider::{self, CredentialProviderOutcome};
 use mco_core::generators::registries::{self, PolicyConflict};
 use mco_runtime::{FieldManager, object_name};
 use serde_json::json;
@@ -54,7 +54,7 @@ pub(super) async fn image_policies(ctx: &Context, conflicts: &[PolicyConflict]) 
 pub(super) async fn credential_provider(
     ctx: &Context,
     config: &CRIOCredentialProviderConfig,
-    outcome: &Outcome,
+    outcome: &CredentialProviderOutcome,
 ) -> Result<(), Error> {
     let status = config.status.as_ref();
     let before = status.map_or(&[][..], |status| status.conditions.as_slice());

@@ -10,7 +10,7 @@ use mco_api::kubelet_config::NodeConfigCondition;
 use mco_api::vocabulary::annotations;
 use mco_api::{ContainerRuntimeConfig, KubeletConfig};
 use mco_core::generators::generated::assign::Assigned;
-use mco_core::generators::generated::condition::{self, Outcome};
+use mco_core::generators::generated::condition::{self, GenerationOutcome};
 use mco_core::generators::generated::{Generator, generator_of_name};
 use mco_core::pipeline::{ExistingConfigs as _, GeneratedConfig, GenerationResult, is_generated_from};
 use mco_runtime::{ErrorClass, FieldManager, ReconcileError as _, Store, object_name};
@@ -40,7 +40,7 @@ pub(super) trait UserConfigKind:
     fn conditions(&self) -> (&[NodeConfigCondition], i64);
     fn conditions_after(
         existing: &[NodeConfigCondition],
-        outcome: &Outcome,
+        outcome: &GenerationOutcome,
         now: &Time,
     ) -> Vec<NodeConfigCondition>;
 }
@@ -58,7 +58,7 @@ impl UserConfigKind for KubeletConfig {
 
     fn conditions_after(
         existing: &[NodeConfigCondition],
-        outcome: &Outcome,
+        outcome: &GenerationOutcome,
         now: &Time,
     ) -> Vec<NodeConfigCondition> {
         condition::of_kubelet_config(existing, outcome, now)
@@ -78,7 +78,7 @@ impl UserConfigKind for ContainerRuntimeConfig {
 
     fn conditions_after(
         existing: &[NodeConfigCondition],
-        outcome: &Outcome,
+        outcome: &GenerationOutcome,
         now: &Time,
     ) -> Vec<NodeConfigCondition> {
         condition::of_container_runtime_config(existing, outcome, now)
@@ -170,8 +170,10 @@ pub(super) async fn report<K: UserConfigKind>(
         let failed = names.find_map(|name| published.failed.get(name));
         let outcome = match (&report.outcome, failed) {
             // Another client wrote at the same time, which is no failure; the retry is soon.
-            (Outcome::Success, Some(problem)) if problem.class() == ErrorClass::Conflict => continue,
-            (Outcome::Success, Some(problem)) => &Outcome::error(problem.to_string()),
+            (GenerationOutcome::Success, Some(problem)) if problem.class() == ErrorClass::Conflict => {
+                continue;
+            }
+            (GenerationOutcome::Success, Some(problem)) => &GenerationOutcome::error(problem.to_string()),
             (outcome, _) => outcome,
         };
         reported = reported.and(report_one(ctx, object.as_ref(), outcome, objects).await);
@@ -202,7 +204,7 @@ async fn remove_finalizers<K: UserConfigKind>(
 async fn report_one<K: UserConfigKind>(
     ctx: &Context,
     object: &K,
-    outcome: &Outcome,
+    outcome: &GenerationOutcome,
     objects: &Store<K>,
 ) -> Result<(), Error> {
     let (existing, observed) = object.conditions();
@@ -218,8 +220,8 @@ async fn report_one<K: UserConfigKind>(
         return Ok(());
     }
     match outcome {
-        Outcome::Success => info!(object = %described::<K>(object.meta()), "in force"),
-        Outcome::Failure { message } => warn!(object = %described::<K>(object.meta()), "{message}"),
+        GenerationOutcome::Success => info!(object = %described::<K>(object.meta()), "in force"),
+        GenerationOutcome::Failure { message } => warn!(object = %described::<K>(object.meta()), "{message}"),
     }
     let name = object_name(object.meta());
     let status = json!({"status": {"observedGeneration": generation, "conditions": conditions}});

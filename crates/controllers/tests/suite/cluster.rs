@@ -12,9 +12,9 @@ use kube::{Api, Client, Resource};
 use mco_api::crd::CustomResourceDefinition;
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
-use mco_apiserver::Server;
+use mco_apiserver::ApiServer;
 use mco_controllers::{DrainTiming, Metrics, Options};
-use mco_simulator::{self as fleet, Behaviour, Blueprint, Counting, Counts};
+use mco_simulator::{self as fleet, Behaviour, Counting, RequestCounts, SimulatedNodeSpec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -29,8 +29,8 @@ pub struct Cluster {
     pub client: Client,
     pub metrics: Metrics,
     /// What the controllers write.
-    pub writes: Counts,
-    server: Server,
+    pub writes: RequestCounts,
+    server: ApiServer,
     controllers: Option<Controllers>,
     fleet: CancellationToken,
     _directory: tempfile::TempDir,
@@ -49,14 +49,14 @@ impl Cluster {
             .with_max_level(tracing::Level::INFO)
             .try_init();
         let directory = tempfile::tempdir().unwrap();
-        let server = Server::open(directory.path(), mco_apiserver::Options::default())
+        let server = ApiServer::open(directory.path(), mco_apiserver::ApiServerOptions::default())
             .await
             .unwrap();
         let client = Client::new(server.service(), "default");
         let cluster = Self {
             client,
             metrics: Metrics::default(),
-            writes: Counts::default(),
+            writes: RequestCounts::default(),
             server,
             controllers: None,
             fleet: CancellationToken::new(),
@@ -71,9 +71,9 @@ impl Cluster {
     pub async fn start(workers: usize, behaviour: Behaviour) -> Self {
         let mut cluster = Self::prepare().await;
         cluster.start_controllers();
-        let masters = (0..3).map(|index| Blueprint::new(format!("master-{index}"), "master"));
-        let workers = (0..workers).map(|index| Blueprint::new(format!("worker-{index}"), "worker"));
-        let machines: Vec<Blueprint> = masters.chain(workers).collect();
+        let masters = (0..3).map(|index| SimulatedNodeSpec::new(format!("master-{index}"), "master"));
+        let workers = (0..workers).map(|index| SimulatedNodeSpec::new(format!("worker-{index}"), "worker"));
+        let machines: Vec<SimulatedNodeSpec> = masters.chain(workers).collect();
         fleet::create(&cluster.client, &machines).await.unwrap();
         cluster.start_fleet(behaviour);
         for pool in ["master", "worker"] {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Node;
 use kube::api::DeleteParams;
 use mco_api::foreign::scheduler::Scheduler;
-use mco_simulator::{self as fleet, Blueprint};
+use mco_simulator::{self as fleet, SimulatedNodeSpec};
 use serde_json::json;
 
 use crate::cluster::{Cluster, eventually};
@@ -35,8 +35,8 @@ async fn control_plane_nodes_follow_the_schedulers_settings() {
     cluster.define("Scheduler", "schedulers", "v1", "Cluster").await;
     cluster.start_controllers();
     let machines = [
-        Blueprint::new("master-0", "master"),
-        Blueprint::new("worker-0", "worker"),
+        SimulatedNodeSpec::new("master-0", "master"),
+        SimulatedNodeSpec::new("worker-0", "worker"),
     ];
     fleet::create(&cluster.client, &machines).await.unwrap();
     becomes(&cluster, &["control-plane", "master"], &[]).await;

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DeleteParams;
 use kube::runtime::watcher::{self, Event, watcher};
 use mco_api::{ControllerConfig, MachineConfigNode, MachineConfigPool};
-use mco_simulator::{self as fleet, Behaviour, Blueprint};
+use mco_simulator::{self as fleet, Behaviour, SimulatedNodeSpec};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -109,7 +109,7 @@ async fn a_controller_config_that_comes_late_and_from_another_version_lets_nodes
     let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": false}})).await;
     cluster.start_controllers();
     // This write means that the template controller has begun, and all renders wait.
-    fleet::create(&cluster.client, &[Blueprint::new("worker-1", "worker")])
+    fleet::create(&cluster.client, &[SimulatedNodeSpec::new("worker-1", "worker")])
         .await
         .unwrap();
     eventually("the new node has its object", || async {

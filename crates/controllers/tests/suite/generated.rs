@@ -433,7 +433,7 @@ async fn what_the_controllers_render_is_what_the_command_line_renders() {
     manifest["apiVersion"] = json!("machineconfiguration.openshift.io/v1");
     manifest["kind"] = json!("ControllerConfig");
     let manifests = mco_core::config::manifest::read("c.json", manifest.to_string().as_bytes()).unwrap();
-    let settings = mco_core::pipeline::bootstrap::Settings {
+    let settings = mco_core::pipeline::bootstrap::BootstrapSettings {
         templates: None,
         pull_secret: None,
         controller_version: VERSION,
@@ -441,7 +441,7 @@ async fn what_the_controllers_render_is_what_the_command_line_renders() {
         stage: None,
     };
     let assembled = mco_core::pipeline::bootstrap::assemble(manifests, &settings).unwrap();
-    let identity = mco_core::config::render::Identity {
+    let identity = mco_core::config::render::RenderIdentity {
         controller_version: VERSION,
         release_version: "1.0",
     };

@@ -74,7 +74,7 @@ impl Notes {
     fn take(&mut self, node: &Node) {
         let view = NodeView::new(node);
         let name = view.name.to_owned();
-        if view.is_unschedulable() || !view.kubelet_is_well() {
+        if view.is_unschedulable() || !view.is_kubelet_healthy() {
             self.ever.insert(name.clone());
             self.away.insert(name.clone());
         } else {

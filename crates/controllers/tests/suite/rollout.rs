@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 use mco_api::MachineConfigPool;
 use mco_api::vocabulary::names;
-use mco_simulator::{Behaviour, Failure};
+use mco_simulator::{Behaviour, SimulatedFailure};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -209,7 +209,7 @@ async fn a_node_that_fails_degrades_its_pool_and_a_better_config_repairs_it_outs
     let behaviour = Behaviour {
         fails: Some(Arc::new(move |node: &str, config: &str| {
             let fails = node == "worker-0" && config == *known.lock();
-            fails.then(|| Failure::Late("disk is full".to_owned()))
+            fails.then(|| SimulatedFailure::Late("disk is full".to_owned()))
         })),
         ..Behaviour::default()
     };

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::client::Body;
 use mco_api::{ControllerConfig, MachineConfigPool};
-use mco_simulator::{self as fleet, Behaviour, Blueprint};
+use mco_simulator::{self as fleet, Behaviour, SimulatedNodeSpec};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -36,8 +36,8 @@ async fn start(through: impl FnOnce(Client) -> Client) -> Cluster {
     cluster.create(&pool).await;
     let client = through(cluster.counted_client());
     cluster.start_controllers_through(client, cluster.options());
-    let masters = MASTERS.map(|name| Blueprint::new(name, "master"));
-    let machines = [masters.as_slice(), &[Blueprint::new(ARBITER, "arbiter")]].concat();
+    let masters = MASTERS.map(|name| SimulatedNodeSpec::new(name, "master"));
+    let machines = [masters.as_slice(), &[SimulatedNodeSpec::new(ARBITER, "arbiter")]].concat();
     fleet::create(&cluster.client, &machines).await.unwrap();
     cluster.start_fleet(Behaviour::default());
     for pool in ["master", "arbiter"] {

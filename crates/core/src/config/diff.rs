@@ -69,13 +69,13 @@ pub struct Replaced<T> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum ChangeKind {
     Added,
     Removed,
     Changed,
 }
 
-impl Kind {
+impl ChangeKind {
     /// Returns the marker at the start of a line in a diff: `+`, `-` or `~`.
     pub fn sign(self) -> char {
         match self {
@@ -89,9 +89,9 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileChange {
     pub path: String,
-    pub kind: Kind,
+    pub kind: ChangeKind,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub contents: Option<Replaced<Option<Contents>>>,
+    pub contents: Option<Replaced<Option<ContentsSummary>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Replaced<Option<String>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,7 +100,7 @@ pub struct FileChange {
 
 /// Size and hash of a file's contents, which can be shown without revealing them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Contents {
+pub struct ContentsSummary {
     pub size: usize,
     pub sha256: String,
 }
@@ -109,7 +109,7 @@ pub struct Contents {
 #[serde(rename_all = "camelCase")]
 pub struct UnitChange {
     pub name: String,
-    pub kind: Kind,
+    pub kind: ChangeKind,
     pub contents_changed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<Replaced<Option<bool>>>,
@@ -122,14 +122,14 @@ pub struct UnitChange {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DropinChange {
     pub name: String,
-    pub kind: Kind,
+    pub kind: ChangeKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UserChange {
     pub name: String,
-    pub kind: Kind,
+    pub kind: ChangeKind,
     pub keys_added: usize,
     pub keys_removed: usize,
     pub password_changed: bool,
@@ -216,11 +216,11 @@ fn borrowed<'a, T>(entry: &'a T, key: &impl Fn(&T) -> &str) -> &'a str {
     key(entry)
 }
 
-fn kind<T>(old: Option<&T>, new: Option<&T>) -> Kind {
+fn kind<T>(old: Option<&T>, new: Option<&T>) -> ChangeKind {
     match (old, new) {
-        (None, _) => Kind::Added,
-        (_, None) => Kind::Removed,
-        _ => Kind::Changed,
+        (None, _) => ChangeKind::Added,
+        (_, None) => ChangeKind::Removed,
+        _ => ChangeKind::Changed,
     }
 }
 
@@ -237,11 +237,11 @@ fn file_change(path: &str, old: Option<&File>, new: Option<&File>) -> Option<Fil
 }
 
 /// Returns size and hash of a file's contents, which can be shown without revealing them.
-pub fn contents(file: &File) -> Contents {
+pub fn contents(file: &File) -> ContentsSummary {
     let bytes =
         file_bytes(file).unwrap_or_else(|| file.contents.source.clone().unwrap_or_default().into_bytes());
     let sha256 = hex::encode(&Sha256::digest(&bytes));
-    Contents {
+    ContentsSummary {
         size: bytes.len(),
         sha256,
     }
@@ -282,7 +282,7 @@ fn unit_change(name: &str, old: Option<&Unit>, new: Option<&Unit>) -> Option<Uni
         mask: replaced(old.and_then(|unit| unit.mask), new.and_then(|unit| unit.mask)),
         dropins: by_key(&dropins(old), &dropins(new), |dropin| &dropin.name, dropin_change),
     };
-    let noticed = change.kind != Kind::Changed
+    let noticed = change.kind != ChangeKind::Changed
         || change.contents_changed
         || change.enabled.is_some()
         || change.mask.is_some()

@@ -145,7 +145,7 @@ mod tests {
         mco_ignition::parse(&value).unwrap().config
     }
 
-    fn told(old: &Value, new: &Value) -> Vec<(String, String)> {
+    fn field_diffs(old: &Value, new: &Value) -> Vec<(String, String)> {
         let changes = changes(&config(old), &config(new));
         changes
             .into_iter()
@@ -218,7 +218,7 @@ mod tests {
             ),
         ];
         for (name, old, new, expected) in cases {
-            assert_eq!(told(&old, &new), expected, "{name}");
+            assert_eq!(field_diffs(&old, &new), expected, "{name}");
         }
     }
 
@@ -228,9 +228,9 @@ mod tests {
             let disk = |number| json!({"device": format!("/dev/disk/by-id/{number:0100}{suffix}")});
             json!({"disks": (0..count).map(disk).collect::<Value>()})
         };
-        let few = told(&disks(MOST_CHANGES, "a"), &disks(MOST_CHANGES, "b"));
+        let few = field_diffs(&disks(MOST_CHANGES, "a"), &disks(MOST_CHANGES, "b"));
         assert_eq!(few.len(), MOST_CHANGES);
-        let many = told(&disks(MOST_CHANGES + 1, "a"), &disks(MOST_CHANGES + 1, "b"));
+        let many = field_diffs(&disks(MOST_CHANGES + 1, "a"), &disks(MOST_CHANGES + 1, "b"));
         let [(path, diff)] = many.as_slice() else {
             panic!("{many:?}");
         };

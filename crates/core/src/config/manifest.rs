@@ -16,7 +16,7 @@ pub const LARGEST_FILE: usize = 64 << 20;
 /// One object and its location in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
-    pub origin: Origin,
+    pub origin: ManifestOrigin,
     pub api_version: String,
     pub kind: String,
     pub name: String,
@@ -24,12 +24,12 @@ pub struct Manifest {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
+pub struct ManifestOrigin {
     pub file: String,
     pub line: u64,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ManifestOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
@@ -49,10 +49,13 @@ pub enum ManifestError {
         message: String,
     },
     #[error("{origin}: not a Kubernetes object: {missing} is missing")]
-    NotAnObject { origin: Origin, missing: &'static str },
+    NotAnObject {
+        origin: ManifestOrigin,
+        missing: &'static str,
+    },
     #[error("{origin}: {kind} {name:?}: {path}: {message}")]
     WrongShape {
-        origin: Origin,
+        origin: ManifestOrigin,
         kind: String,
         name: String,
         path: String,
@@ -71,7 +74,7 @@ pub struct Reading {
 /// expect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadWarning {
-    pub origin: Origin,
+    pub origin: ManifestOrigin,
     pub message: String,
 }
 
@@ -108,7 +111,7 @@ pub fn read_with_warnings(file: &str, bytes: &[u8]) -> Result<Reading, ManifestE
             message: error.message,
         })?,
     };
-    let origin = |line| Origin {
+    let origin = |line| ManifestOrigin {
         file: file.to_owned(),
         line,
     };
@@ -249,7 +252,7 @@ fn whole_numbers(value: Value) -> Value {
     }
 }
 
-fn collect(origin: Origin, value: Value, manifests: &mut Vec<Manifest>) -> Result<(), ManifestError> {
+fn collect(origin: ManifestOrigin, value: Value, manifests: &mut Vec<Manifest>) -> Result<(), ManifestError> {
     if value.is_null() {
         return Ok(());
     }

@@ -102,14 +102,14 @@ pub fn merge(configs: &[&ParsedConfig], images: DefaultImages<'_>) -> Result<Mer
     }
     let mut configs = configs.to_vec();
     order(&mut configs);
-    let mut merger = Merger::new(images);
+    let mut merger = ConfigMerger::new(images);
     for config in configs {
         merger.add(config);
     }
     merger.finish()
 }
 
-struct Merger {
+struct ConfigMerger {
     spec: MachineConfigSpec,
     ignition: Config,
     /// Number of configs with an Ignition part.
@@ -118,7 +118,7 @@ struct Merger {
     warnings: Vec<SourcedProblem>,
 }
 
-impl Merger {
+impl ConfigMerger {
     fn new(images: DefaultImages<'_>) -> Self {
         let spec = MachineConfigSpec {
             os_image_url: images.os.to_owned(),
@@ -300,21 +300,21 @@ fn unique(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-fn item_name(item: &mco_ignition::Item) -> Option<&str> {
-    use mco_ignition::Item;
+fn item_name(item: &mco_ignition::MergedItem) -> Option<&str> {
+    use mco_ignition::MergedItem;
     match item {
-        Item::File(name)
-        | Item::Directory(name)
-        | Item::Link(name)
-        | Item::Unit(name)
-        | Item::User(name)
-        | Item::Group(name)
-        | Item::Disk(name)
-        | Item::Raid(name)
-        | Item::Filesystem(name)
-        | Item::Luks(name)
-        | Item::Dropin { name, .. } => Some(name),
-        Item::Section(_) | Item::SshKey { .. } | Item::KernelArgument { .. } => None,
+        MergedItem::File(name)
+        | MergedItem::Directory(name)
+        | MergedItem::Link(name)
+        | MergedItem::Unit(name)
+        | MergedItem::User(name)
+        | MergedItem::Group(name)
+        | MergedItem::Disk(name)
+        | MergedItem::Raid(name)
+        | MergedItem::Filesystem(name)
+        | MergedItem::Luks(name)
+        | MergedItem::Dropin { name, .. } => Some(name),
+        MergedItem::Section(_) | MergedItem::SshKey { .. } | MergedItem::KernelArgument { .. } => None,
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use mco_ignition::{Change, Item, MergeEvent, MergeObserver};
+use mco_ignition::{MergeChange, MergeEvent, MergeObserver, MergedItem};
 
 /// A MachineConfig, by its index in merge order.
 pub type SourceIndex = usize;
@@ -14,7 +14,7 @@ pub type SourceIndex = usize;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Provenance {
     sources: Vec<String>,
-    items: BTreeMap<Item, Vec<Step>>,
+    items: BTreeMap<MergedItem, Vec<MergeStep>>,
     scalars: BTreeMap<SpecField, Vec<SourceIndex>>,
     /// One entry per element of the merged list.
     pub(crate) kernel_arguments: Vec<SourceIndex>,
@@ -44,11 +44,11 @@ impl SpecField {
 
 /// One change of an item by one MachineConfig.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct MergeStep {
     pub source: SourceIndex,
     /// The field of the item; empty for the item itself.
     pub field: String,
-    pub change: Change,
+    pub change: MergeChange,
 }
 
 /// The MachineConfigs that determine an item's final fields, and those that were overridden.
@@ -74,7 +74,7 @@ impl Provenance {
         &self.sources
     }
 
-    pub fn items(&self) -> impl Iterator<Item = &Item> {
+    pub fn items(&self) -> impl Iterator<Item = &MergedItem> {
         self.items.keys()
     }
 
@@ -97,13 +97,13 @@ impl Provenance {
     }
 
     /// Returns the attribution of an item: which MachineConfigs supplied it, and which were overridden.
-    pub fn attribute(&self, item: &Item) -> Option<Attribution<'_>> {
+    pub fn attribute(&self, item: &MergedItem) -> Option<Attribution<'_>> {
         let steps = self.items.get(item)?;
         let mut holders: BTreeMap<&str, SourceIndex> = BTreeMap::new();
         let mut lost: Vec<(SourceIndex, &str)> = Vec::new();
         let mut removed_by = None;
         for step in steps {
-            if step.change == Change::Removed && step.field.is_empty() {
+            if step.change == MergeChange::Removed && step.field.is_empty() {
                 lost.extend(holders.iter().map(|(field, source)| (*source, *field)));
                 holders.clear();
                 removed_by = Some(self.name(step.source));
@@ -111,11 +111,11 @@ impl Provenance {
             }
             removed_by = None;
             let previous = match step.change {
-                Change::Removed => holders.remove(step.field.as_str()),
+                MergeChange::Removed => holders.remove(step.field.as_str()),
                 _ => holders.insert(&step.field, step.source),
             };
             // Setting a field to the same value overrides no other MachineConfig.
-            if step.change != Change::Repeated {
+            if step.change != MergeChange::Repeated {
                 lost.extend(previous.map(|source| (source, step.field.as_str())));
             }
         }
@@ -133,7 +133,7 @@ impl Provenance {
     }
 
     /// Returns the MachineConfigs that contributed to an item, in merge order.
-    pub fn contributors(&self, item: &Item) -> Vec<&str> {
+    pub fn contributors(&self, item: &MergedItem) -> Vec<&str> {
         let mut sources: Vec<SourceIndex> = self
             .items
             .get(item)
@@ -195,7 +195,7 @@ pub(crate) struct Recorder<'a> {
 
 impl MergeObserver for Recorder<'_> {
     fn event(&mut self, event: MergeEvent<'_>) {
-        let step = Step {
+        let step = MergeStep {
             source: self.source,
             field: event.field.to_owned(),
             change: event.change,

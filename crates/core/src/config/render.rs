@@ -32,7 +32,7 @@ const SALT: [u8; 80] = [
 
 /// The identity of the renderer, for the annotations of the result. It is not part of the hashed name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Identity<'a> {
+pub struct RenderIdentity<'a> {
     /// The source revision of the controller.
     pub controller_version: &'a str,
     /// The release version of the ControllerConfig.
@@ -85,7 +85,7 @@ pub fn render(
     pool: &MachineConfigPool,
     configs: &[&ParsedConfig],
     images: DefaultImages<'_>,
-    identity: Identity<'_>,
+    identity: RenderIdentity<'_>,
 ) -> Result<Rendered, RenderError> {
     let MergedConfig {
         spec,
@@ -180,7 +180,7 @@ fn largest_parts(rendered: &Rendered) -> String {
     let largest = files.iter().take(3).map(|(size, path)| {
         let by = rendered
             .provenance
-            .contributors(&mco_ignition::Item::File((*path).to_owned()));
+            .contributors(&mco_ignition::MergedItem::File((*path).to_owned()));
         format!(
             "{path} ({size} bytes from MachineConfig {:?})",
             by.last().copied().unwrap_or_default()
@@ -189,7 +189,7 @@ fn largest_parts(rendered: &Rendered) -> String {
     largest.collect::<Vec<_>>().join(", ")
 }
 
-fn result_annotations(identity: Identity<'_>, overridden: bool) -> BTreeMap<String, String> {
+fn result_annotations(identity: RenderIdentity<'_>, overridden: bool) -> BTreeMap<String, String> {
     let mut all = BTreeMap::from([
         (
             annotations::GENERATED_BY_CONTROLLER_VERSION.to_owned(),

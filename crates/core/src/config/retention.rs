@@ -10,7 +10,7 @@ use crate::config::rendered_configs::pool_of;
 
 /// The action for one rendered config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum RetentionStep {
     /// In use: add the finalizer that blocks its deletion.
     Protect,
     /// Being deleted and not in use: remove the finalizer.
@@ -25,7 +25,7 @@ pub fn steps<'a>(
     configs: impl IntoIterator<Item = &'a ObjectMeta>,
     used: &BTreeSet<&str>,
     kept: usize,
-) -> Vec<(&'a str, Step)> {
+) -> Vec<(&'a str, RetentionStep)> {
     let mut by_pool: BTreeMap<&str, Vec<&ObjectMeta>> = BTreeMap::new();
     for config in configs {
         if let Some(pool) = pool_of(config) {
@@ -48,9 +48,9 @@ pub fn steps<'a>(
             let leaving = config.deletion_timestamp.is_some();
             let step = match (used.contains(name), leaving) {
                 // The API server rejects new finalizers on an object that is being deleted.
-                (true, false) if !protected => Step::Protect,
-                (false, true) if protected => Step::Release,
-                (false, false) if place >= kept => Step::Delete,
+                (true, false) if !protected => RetentionStep::Protect,
+                (false, true) if protected => RetentionStep::Release,
+                (false, false) if place >= kept => RetentionStep::Delete,
                 _ => continue,
             };
             steps.push((name, step));
@@ -101,10 +101,10 @@ mod tests {
         assert_eq!(
             found,
             [
-                ("rendered-worker-old", Step::Delete),
-                ("rendered-worker-used", Step::Protect),
-                ("rendered-worker-oldest", Step::Delete),
-                ("rendered-worker-leaving", Step::Release),
+                ("rendered-worker-old", RetentionStep::Delete),
+                ("rendered-worker-used", RetentionStep::Protect),
+                ("rendered-worker-oldest", RetentionStep::Delete),
+                ("rendered-worker-leaving", RetentionStep::Release),
             ]
         );
     }

@@ -3,24 +3,24 @@
 
 use mco_api::MachineConfiguration;
 
-use crate::config::disruption::Policy;
+use crate::config::disruption::DisruptionPolicy;
 use crate::config::feature_gates::FeatureGates;
 use crate::config::irreconcilable::FEATURE_GATE;
 use crate::config::reconcilable::Overrides;
 
 #[derive(Debug, Clone, Default)]
-pub struct Rules {
-    pub policy: Policy,
+pub struct AdministratorRules {
+    pub policy: DisruptionPolicy,
     pub overrides: Overrides,
 }
 
-impl Rules {
+impl AdministratorRules {
     /// Returns the policies of the spec, which the operator copies to the status later.
     pub fn written(settings: &MachineConfiguration) -> Self {
         let own = settings.spec.node_disruption_policy.as_ref();
         Self {
-            policy: own.map_or_else(Policy::default, |own| {
-                Policy::default().with_cluster_policies(own)
+            policy: own.map_or_else(DisruptionPolicy::default, |own| {
+                DisruptionPolicy::default().with_cluster_policies(own)
             }),
             overrides: Overrides::of(settings),
         }
@@ -31,8 +31,8 @@ impl Rules {
         let status = settings.status.as_ref();
         let policies = status.and_then(|status| status.node_disruption_policy_status.as_ref());
         Self {
-            policy: policies.map_or_else(Policy::default, |policies| {
-                Policy::default().with_cluster_policies(&policies.cluster_policies)
+            policy: policies.map_or_else(DisruptionPolicy::default, |policies| {
+                DisruptionPolicy::default().with_cluster_policies(&policies.cluster_policies)
             }),
             overrides: Overrides::of(settings),
         }
@@ -90,12 +90,12 @@ mod tests {
             (gates(false), Overrides::default()),
         ] {
             assert_eq!(
-                Rules::written(&settings).under(&gates).overrides,
+                AdministratorRules::written(&settings).under(&gates).overrides,
                 expected,
                 "{gates:?}"
             );
             assert_eq!(
-                Rules::in_force(&settings).under(&gates).overrides,
+                AdministratorRules::in_force(&settings).under(&gates).overrides,
                 expected,
                 "{gates:?}"
             );

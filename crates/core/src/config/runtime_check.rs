@@ -11,7 +11,7 @@ const LARGEST_DROPIN: usize = 1 << 20;
 const WITHOUT_RUNC: [&str; 2] = ["rhel-10", "centos-10"];
 
 #[derive(Debug, Error)]
-pub enum RuntimeError {
+pub enum RuntimeCheckError {
     #[error(
         "MachineConfigPool {pool} targets a RHEL 10 OS image where runc is not available. It is chosen by {file}; \
          use crun, which is the default"
@@ -32,12 +32,12 @@ pub struct EffectiveRuntime {
 
 /// Rejects a pool whose nodes would have no container runtime. `stream` is the OS image's stream, if it can be
 /// determined.
-pub fn check(pool: &str, config: &Config, stream: Option<&str>) -> Result<(), RuntimeError> {
+pub fn check(pool: &str, config: &Config, stream: Option<&str>) -> Result<(), RuntimeCheckError> {
     if !stream.is_some_and(|stream| WITHOUT_RUNC.contains(&stream)) {
         return Ok(());
     }
     match effective(config)? {
-        Some(chosen) if chosen.runtime == "runc" => Err(RuntimeError::NoRunc {
+        Some(chosen) if chosen.runtime == "runc" => Err(RuntimeCheckError::NoRunc {
             pool: pool.to_owned(),
             file: chosen.file,
         }),
@@ -46,7 +46,7 @@ pub fn check(pool: &str, config: &Config, stream: Option<&str>) -> Result<(), Ru
 }
 
 /// Returns the effective runtime: the last drop-in, by name, that sets a runtime wins.
-pub fn effective(config: &Config) -> Result<Option<EffectiveRuntime>, RuntimeError> {
+pub fn effective(config: &Config) -> Result<Option<EffectiveRuntime>, RuntimeCheckError> {
     let mut files: Vec<_> = config
         .storage
         .files
@@ -61,12 +61,12 @@ pub fn effective(config: &Config) -> Result<Option<EffectiveRuntime>, RuntimeErr
             file.contents.compression.as_deref(),
             LARGEST_DROPIN,
         )
-        .map_err(|source| RuntimeError::Unreadable {
+        .map_err(|source| RuntimeCheckError::Unreadable {
             file: file.path.clone(),
             source,
         })?;
         let runtime = default_runtime(&String::from_utf8_lossy(&contents)).map_err(|message| {
-            RuntimeError::NotToml {
+            RuntimeCheckError::NotToml {
                 file: file.path.clone(),
                 message,
             }

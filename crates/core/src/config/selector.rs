@@ -8,11 +8,11 @@ use thiserror::Error;
 /// A valid, parsed label selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
-    requirements: Vec<Requirement>,
+    requirements: Vec<SelectorRequirement>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Requirement {
+struct SelectorRequirement {
     key: String,
     test: Test,
 }
@@ -48,8 +48,8 @@ pub enum SelectorError {
 impl Selector {
     pub fn parse(selector: &LabelSelector) -> Result<Self, SelectorError> {
         let exact = selector.match_labels.iter().flatten();
-        let mut requirements: Vec<Requirement> = exact
-            .map(|(key, value)| Requirement {
+        let mut requirements: Vec<SelectorRequirement> = exact
+            .map(|(key, value)| SelectorRequirement {
                 key: key.clone(),
                 test: Test::In(vec![value.clone()]),
             })
@@ -89,7 +89,10 @@ impl Selector {
     }
 }
 
-fn requirement(index: usize, expression: &LabelSelectorRequirement) -> Result<Requirement, SelectorError> {
+fn requirement(
+    index: usize,
+    expression: &LabelSelectorRequirement,
+) -> Result<SelectorRequirement, SelectorError> {
     let key = expression.key.clone();
     let operator = expression.operator.clone();
     let values = expression.values.clone().unwrap_or_default();
@@ -104,7 +107,7 @@ fn requirement(index: usize, expression: &LabelSelectorRequirement) -> Result<Re
         ("DoesNotExist", true) => Test::DoesNotExist,
         _ => return Err(SelectorError::UnknownOperator { index, operator }),
     };
-    Ok(Requirement { key, test })
+    Ok(SelectorRequirement { key, test })
 }
 
 #[cfg(test)]

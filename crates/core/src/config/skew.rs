@@ -9,7 +9,7 @@ use thiserror::Error;
 
 /// The two version identifiers of a controller: its build and its source revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Versions<'a> {
+pub struct ControllerVersions<'a> {
     /// The build version, which the operator writes into the ControllerConfig.
     pub raw: &'a str,
     /// The source revision, which controllers write into the MachineConfigs they generate.
@@ -41,7 +41,10 @@ pub enum SkewError {
 }
 
 /// Whether this controller may use the ControllerConfig.
-pub fn check_controller_config(config: &ControllerConfig, versions: Versions<'_>) -> Result<(), SkewError> {
+pub fn check_controller_config(
+    config: &ControllerConfig,
+    versions: ControllerVersions<'_>,
+) -> Result<(), SkewError> {
     let written_by = config
         .metadata
         .annotations
@@ -60,7 +63,10 @@ pub fn check_controller_config(config: &ControllerConfig, versions: Versions<'_>
 }
 
 /// Whether this controller may merge the MachineConfig. User-provided configs have no version and always pass.
-pub fn check_machine_config(config: &MachineConfig, versions: Versions<'_>) -> Result<(), SkewError> {
+pub fn check_machine_config(
+    config: &MachineConfig,
+    versions: ControllerVersions<'_>,
+) -> Result<(), SkewError> {
     let made_by = config
         .metadata
         .annotations
@@ -77,7 +83,10 @@ pub fn check_machine_config(config: &MachineConfig, versions: Versions<'_>) -> R
 }
 
 /// Whether this controller may use images of the OSImageStream: its own version must have processed it.
-pub fn check_os_image_stream(stream: &OSImageStream, versions: Versions<'_>) -> Result<(), SkewError> {
+pub fn check_os_image_stream(
+    stream: &OSImageStream,
+    versions: ControllerVersions<'_>,
+) -> Result<(), SkewError> {
     let published_by = stream
         .metadata
         .annotations
@@ -101,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    const MINE: Versions<'_> = Versions {
+    const MINE: ControllerVersions<'_> = ControllerVersions {
         raw: "v2",
         hash: "bbb",
     };

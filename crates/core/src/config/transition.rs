@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
     use crate::config::merge::DefaultImages;
-    use crate::config::render::{self, Identity};
+    use crate::config::render::{self, RenderIdentity};
     use crate::config::validate;
 
     fn config(name: &str, spec: &Value) -> MachineConfig {
@@ -117,8 +117,13 @@ mod tests {
             .map(|config| validate::check(&Arc::new(config.clone())).unwrap())
             .collect();
         let sources: Vec<&ParsedConfig> = parsed.iter().collect();
-        let rendered =
-            render::render(&pool, &sources, DefaultImages::default(), Identity::default()).unwrap();
+        let rendered = render::render(
+            &pool,
+            &sources,
+            DefaultImages::default(),
+            RenderIdentity::default(),
+        )
+        .unwrap();
         check(
             &ParsedConfig::applicable(from.clone()).unwrap(),
             &rendered,

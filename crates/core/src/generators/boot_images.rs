@@ -18,8 +18,8 @@ use mco_api::vocabulary::topology;
 pub const FEATURE_GATE: &str = "BootImageSkewEnforcement";
 
 /// The oldest release whose boot images can still be updated to a current release.
-const OLDEST_RELEASE: Version = Version(4, 13, 0);
-const OLDEST_OS: Version = Version(9, 2, 0);
+const OLDEST_RELEASE: BootImageVersion = BootImageVersion(4, 13, 0);
+const OLDEST_OS: BootImageVersion = BootImageVersion(9, 2, 0);
 
 const AUTOMATIC: &str = "Automatic";
 const MANUAL: &str = "Manual";
@@ -29,7 +29,7 @@ const BARE_METAL: &str = "BareMetal";
 
 /// Whether the release enforces boot image skew.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Gate {
+pub enum BootImageGate {
     /// The cluster has no feature gates: the user's setting is enforced.
     #[default]
     Absent,
@@ -39,8 +39,8 @@ pub enum Gate {
 
 /// The cluster state that decides the enforcement.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Surroundings<'a> {
-    pub gate: Gate,
+pub struct BootImageContext<'a> {
+    pub gate: BootImageGate,
     pub infrastructure: Option<&'a Infrastructure>,
     /// The release that the cluster was installed with.
     pub installed: Option<&'a str>,
@@ -49,12 +49,12 @@ pub struct Surroundings<'a> {
 /// Returns the enforcement in force, in the format of the MachineConfiguration's status.
 pub fn enforcement(
     settings: &MachineConfiguration,
-    surroundings: &Surroundings<'_>,
+    surroundings: &BootImageContext<'_>,
 ) -> Option<BootImageSkewEnforcementStatus> {
     match (surroundings.gate, &settings.spec.boot_image_skew_enforcement) {
-        (Gate::Off, _) | (Gate::Absent, None) => return None,
-        (Gate::On | Gate::Absent, Some(asked)) => return Some(as_asked(asked)),
-        (Gate::On, None) => {}
+        (BootImageGate::Off, _) | (BootImageGate::Absent, None) => return None,
+        (BootImageGate::On | BootImageGate::Absent, Some(asked)) => return Some(as_asked(asked)),
+        (BootImageGate::On, None) => {}
     }
     if surroundings.infrastructure.is_some_and(keeps_its_machines) {
         return Some(BootImageSkewEnforcementStatus {
@@ -62,7 +62,7 @@ pub fn enforcement(
             ..BootImageSkewEnforcementStatus::default()
         });
     }
-    let installed = surroundings.installed.and_then(Version::parse);
+    let installed = surroundings.installed.and_then(BootImageVersion::parse);
     let status = settings.status.as_ref();
     if status.is_some_and(|status| updates_all(status.managed_boot_images_status.as_ref())) {
         let recorded = status.and_then(|status| status.boot_image_skew_enforcement_status.as_ref());
@@ -166,7 +166,7 @@ fn updates_failing(conditions: &[Condition]) -> Option<String> {
 /// is no reason.
 fn too_old(release: &str, os: &str) -> Option<String> {
     if !release.is_empty() {
-        let version = Version::parse(release)?;
+        let version = BootImageVersion::parse(release)?;
         return (version < OLDEST_RELEASE).then(|| {
             format!(
                 "the cluster is using OCP boot image version {release}, which is below the minimum required version {OLDEST_RELEASE}"
@@ -174,8 +174,8 @@ fn too_old(release: &str, os: &str) -> Option<String> {
         });
     }
     let (major, minor) = base_of(os)?;
-    let is_old = Version(major, minor, 0) < OLDEST_OS;
-    let Version(oldest_major, oldest_minor, _) = OLDEST_OS;
+    let is_old = BootImageVersion(major, minor, 0) < OLDEST_OS;
+    let BootImageVersion(oldest_major, oldest_minor, _) = OLDEST_OS;
     is_old.then(|| {
         format!(
             "the cluster is using RHCOS boot image version {os}(RHEL version: {major}.{minor}), which is below the minimum required RHEL version {oldest_major}.{oldest_minor}"
@@ -200,9 +200,9 @@ fn base_of(os: &str) -> Option<(u32, u32)> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Version(u32, u32, u32);
+struct BootImageVersion(u32, u32, u32);
 
-impl Version {
+impl BootImageVersion {
     /// Parses the first three numbers of a version; a prerelease suffix is ignored.
     fn parse(text: &str) -> Option<Self> {
         let numbers = text.split(['-', '+']).next()?;
@@ -212,7 +212,7 @@ impl Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for BootImageVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(major, minor, patch) = self;
         write!(f, "{major}.{minor}.{patch}")
@@ -258,21 +258,21 @@ mod tests {
         recorded["bootImageSkewEnforcementStatus"] =
             json!({"mode": "Automatic", "automatic": {"ocpVersion": "4.21.3"}});
         let asks = |asked: Value| json!({"bootImageSkewEnforcement": asked});
-        let on = Surroundings {
-            gate: Gate::On,
+        let on = BootImageContext {
+            gate: BootImageGate::On,
             infrastructure: Some(&cloud),
             installed: Some("4.12.7"),
         };
-        let off = Surroundings {
-            gate: Gate::Off,
+        let off = BootImageContext {
+            gate: BootImageGate::Off,
             ..on
         };
-        let plain = Surroundings {
-            gate: Gate::Absent,
+        let plain = BootImageContext {
+            gate: BootImageGate::Absent,
             installed: None,
             ..on
         };
-        let at = |infrastructure| Surroundings {
+        let at = |infrastructure| BootImageContext {
             infrastructure: Some(infrastructure),
             ..on
         };
@@ -280,7 +280,7 @@ mod tests {
             json!({}),
             |version: &str| json!({"mode": "Automatic", "automatic": {"ocpVersion": version}}),
         );
-        let cases: Vec<(&str, Value, &Value, Surroundings<'_>, Option<Value>)> = vec![
+        let cases: Vec<(&str, Value, &Value, BootImageContext<'_>, Option<Value>)> = vec![
             ("the gate is off", asks(by_release("4.1.0")), &nothing, off, None),
             (
                 "the user asks",
@@ -350,7 +350,7 @@ mod tests {
                 "installed with a candidate",
                 json!({}),
                 &nothing,
-                Surroundings {
+                BootImageContext {
                     installed: Some("4.20.0-rc.1"),
                     ..on
                 },
@@ -360,7 +360,7 @@ mod tests {
                 "not recorded",
                 json!({}),
                 &nothing,
-                Surroundings {
+                BootImageContext {
                     installed: None,
                     ..on
                 },
@@ -370,7 +370,7 @@ mod tests {
                 "not parsable",
                 json!({}),
                 &nothing,
-                Surroundings {
+                BootImageContext {
                     installed: Some("stream"),
                     ..on
                 },

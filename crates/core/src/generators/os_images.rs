@@ -8,15 +8,15 @@ use crate::config::pools;
 
 /// The images of one stream, as the cluster publishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stream<'a> {
+pub struct OsImageStreamImages<'a> {
     pub name: &'a str,
     pub images: DefaultImages<'a>,
 }
 
 /// All streams of a cluster and its default stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Streams<'a> {
-    pub available: Vec<Stream<'a>>,
+pub struct OsImageStreams<'a> {
+    pub available: Vec<OsImageStreamImages<'a>>,
     pub default: &'a str,
 }
 
@@ -67,7 +67,7 @@ pub fn from_controller_config(config: &ControllerConfig) -> DefaultImages<'_> {
 pub fn from_streams<'a>(
     pool: &MachineConfigPool,
     worker: Option<&MachineConfigPool>,
-    streams: &Streams<'a>,
+    streams: &OsImageStreams<'a>,
 ) -> Result<DefaultImages<'a>, StreamError> {
     stream_of(pool, worker, streams).map(|stream| stream.images)
 }
@@ -76,8 +76,8 @@ pub fn from_streams<'a>(
 pub fn stream_of<'a>(
     pool: &MachineConfigPool,
     worker: Option<&MachineConfigPool>,
-    streams: &Streams<'a>,
-) -> Result<Stream<'a>, StreamError> {
+    streams: &OsImageStreams<'a>,
+) -> Result<OsImageStreamImages<'a>, StreamError> {
     let choice = choice(pool, worker);
     let stream = choice.map_or(streams.default, |choice| choice.stream);
     let mut available = streams.available.iter();
@@ -112,17 +112,20 @@ pub fn refuse_choice(
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Choice<'p> {
+struct OsImageChoice<'p> {
     stream: &'p str,
     /// The pool that selects the stream.
     by: &'p str,
 }
 
-fn choice<'p>(pool: &'p MachineConfigPool, worker: Option<&'p MachineConfigPool>) -> Option<Choice<'p>> {
+fn choice<'p>(
+    pool: &'p MachineConfigPool,
+    worker: Option<&'p MachineConfigPool>,
+) -> Option<OsImageChoice<'p>> {
     let of = |pool: &'p MachineConfigPool| {
         let stream = pool.spec.os_image_stream.as_ref()?.name.as_str();
         let by = name_of(pool);
-        (!stream.is_empty()).then_some(Choice { stream, by })
+        (!stream.is_empty()).then_some(OsImageChoice { stream, by })
     };
     let inherited = || worker.filter(|_| !pools::is_built_in(name_of(pool))).and_then(of);
     of(pool).or_else(inherited)
@@ -146,13 +149,13 @@ mod tests {
     #[test]
     fn a_custom_pool_follows_worker_unless_it_chooses() {
         let images = |os| DefaultImages { os, extensions: "" };
-        let streams = Streams {
+        let streams = OsImageStreams {
             available: vec![
-                Stream {
+                OsImageStreamImages {
                     name: "rhel-9",
                     images: images("nine"),
                 },
-                Stream {
+                OsImageStreamImages {
                     name: "rhel-10",
                     images: images("ten"),
                 },
@@ -198,8 +201,8 @@ mod tests {
 
     #[test]
     fn a_refusal_says_who_chose_and_what_there_is() {
-        let streams = Streams {
-            available: vec![Stream {
+        let streams = OsImageStreams {
+            available: vec![OsImageStreamImages {
                 name: "rhel-9",
                 images: DefaultImages::default(),
             }],

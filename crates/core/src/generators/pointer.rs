@@ -13,7 +13,7 @@ use crate::config::pools;
 
 /// The contents of a pointer config.
 #[derive(Clone, Copy, Debug)]
-pub struct Pointer<'a> {
+pub struct PointerConfig<'a> {
     pub pool: &'a str,
     /// Host or address of the server, with a port where it is not [`DEFAULT_PORT`].
     pub server: &'a str,
@@ -43,7 +43,7 @@ pub enum PointerError {
 }
 
 /// Returns the pointer config as JSON.
-pub fn pointer(wanted: &Pointer<'_>) -> Result<Value, PointerError> {
+pub fn pointer(wanted: &PointerConfig<'_>) -> Result<Value, PointerError> {
     if !pools::is_name(wanted.pool) {
         return Err(PointerError::Pool(wanted.pool.to_owned()));
     }
@@ -123,8 +123,8 @@ mod tests {
 
     const PEM: &[u8] = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
 
-    fn wanted() -> Pointer<'static> {
-        Pointer {
+    fn wanted() -> PointerConfig<'static> {
+        PointerConfig {
             pool: "worker",
             server: "api-int.example.com",
             authorities: PEM,
@@ -142,7 +142,7 @@ mod tests {
                 "security": {"tls": {"certificateAuthorities": [{"source":
                     format!("data:text/plain;charset=utf-8;base64,{}", STANDARD.encode(PEM))}]}}}})
         );
-        let old = pointer(&Pointer {
+        let old = pointer(&PointerConfig {
             version: SpecVersion::V2_2,
             ..wanted()
         })
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_token_travels_as_a_request_header() {
-        let value = pointer(&Pointer {
+        let value = pointer(&PointerConfig {
             token: Some("secret"),
             ..wanted()
         })
@@ -165,7 +165,7 @@ mod tests {
             value["ignition"]["config"]["merge"][0]["httpHeaders"],
             json!([{"name": "Authorization", "value": "Bearer secret"}])
         );
-        let too_old = Pointer {
+        let too_old = PointerConfig {
             token: Some("secret"),
             version: SpecVersion::V3_0,
             ..wanted()
@@ -194,21 +194,21 @@ mod tests {
     #[test]
     fn what_cannot_work_is_refused() {
         assert!(matches!(
-            pointer(&Pointer {
+            pointer(&PointerConfig {
                 pool: "No Pool",
                 ..wanted()
             }),
             Err(PointerError::Pool(_))
         ));
         assert!(matches!(
-            pointer(&Pointer {
+            pointer(&PointerConfig {
                 server: "a b",
                 ..wanted()
             }),
             Err(PointerError::Server(_))
         ));
         assert!(matches!(
-            pointer(&Pointer {
+            pointer(&PointerConfig {
                 authorities: b"x",
                 ..wanted()
             }),

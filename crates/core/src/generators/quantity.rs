@@ -9,11 +9,11 @@ use thiserror::Error;
 pub struct Quantity {
     /// In billionths, the smallest unit of Kubernetes.
     nanos: i128,
-    format: Format,
+    format: QuantityFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+enum QuantityFormat {
     Binary,
     Decimal,
     Exponent,
@@ -92,7 +92,7 @@ impl Quantity {
         let sign = if self.nanos < 0 { "-" } else { "" };
         let nanos = self.nanos.abs();
         let whole = nanos % NANO == 0;
-        if self.format == Format::Binary && whole && nanos / NANO >= 1024 {
+        if self.format == QuantityFormat::Binary && whole && nanos / NANO >= 1024 {
             let value = nanos / NANO;
             let (suffix, value) = BINARY
                 .iter()
@@ -109,7 +109,7 @@ impl Quantity {
             (nanos % unit == 0).then_some((*suffix, *power, nanos / unit))
         });
         let (suffix, power, value) = largest.unwrap_or(("n", -9, nanos));
-        if self.format == Format::Exponent && power != 0 {
+        if self.format == QuantityFormat::Exponent && power != 0 {
             return format!("{sign}{value}e{power}");
         }
         format!("{sign}{value}{suffix}")
@@ -117,14 +117,14 @@ impl Quantity {
 }
 
 /// Returns the numerator and denominator of a suffix.
-fn scale(suffix: &str) -> Option<(i128, i128, Format)> {
+fn scale(suffix: &str) -> Option<(i128, i128, QuantityFormat)> {
     if let Some((_, power)) = BINARY.iter().find(|(name, _)| *name == suffix) {
-        return Some((1024_i128.pow(*power), 1, Format::Binary));
+        return Some((1024_i128.pow(*power), 1, QuantityFormat::Binary));
     }
     let power = DECIMAL.iter().find(|(name, _)| *name == suffix).map(|(_, p)| *p);
     let (power, format) = match power {
-        Some(power) => (power, Format::Decimal),
-        None => (exponent(suffix)?, Format::Exponent),
+        Some(power) => (power, QuantityFormat::Decimal),
+        None => (exponent(suffix)?, QuantityFormat::Exponent),
     };
     let factor = 10_i128.checked_pow(power.unsigned_abs())?;
     Some(if power < 0 {

@@ -98,6 +98,12 @@ const IANA: [(&str, &str); 21] = [
     ("DES-CBC3-SHA", "TLS_RSA_WITH_3DES_EDE_CBC_SHA"),
 ];
 
+/// Returns the IANA name of a cipher suite by its OpenSSL name; `None` for suites that Go's TLS library does not have.
+pub fn iana_name(openssl: &str) -> Option<&'static str> {
+    let known = IANA.iter().find(|(name, _)| *name == openssl);
+    known.map(|(_, iana)| *iana)
+}
+
 /// Returns the settings of a profile. A missing or unrecognised one, and a custom one without settings, default to
 /// Intermediate.
 pub fn settings(profile: Option<&TlsSecurityProfile>) -> TlsSettings {
@@ -114,13 +120,9 @@ pub fn settings(profile: Option<&TlsSecurityProfile>) -> TlsSettings {
 }
 
 fn named<'a>(min_version: &str, ciphers: impl Iterator<Item = &'a str>) -> TlsSettings {
-    let iana = |cipher: &str| IANA.iter().find(|(openssl, _)| *openssl == cipher);
     TlsSettings {
         min_version: min_version.to_owned(),
-        cipher_suites: ciphers
-            .filter_map(iana)
-            .map(|(_, iana)| (*iana).to_owned())
-            .collect(),
+        cipher_suites: ciphers.filter_map(iana_name).map(str::to_owned).collect(),
     }
 }
 

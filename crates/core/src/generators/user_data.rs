@@ -11,7 +11,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 /// The version that a pointer config of an older major version is converted to.
-pub const UPGRADED_TO: SpecVersion = SpecVersion::V3_5;
+pub const UPGRADED_TO: SpecVersion = SpecVersion::NEWEST;
 
 const AUTHORITIES: &str = "/ignition/security/tls/certificateAuthorities";
 

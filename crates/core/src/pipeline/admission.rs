@@ -29,7 +29,7 @@ pub const OPERATOR_GROUP: &str = "operator.openshift.io";
 pub const CONFIG_GROUP: &str = "config.openshift.io";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
+pub enum WriteOperation {
     Create,
     Update,
     Delete,
@@ -37,8 +37,8 @@ pub enum Operation {
 
 /// A requested write.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
-    pub operation: Operation,
+pub struct AdmissionWrite<'a> {
+    pub operation: WriteOperation,
     pub group: &'a str,
     pub kind: &'a str,
     pub name: &'a str,
@@ -59,7 +59,7 @@ pub struct Users {
 
 /// Whether a rendered config is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum InUse {
+pub enum ConfigInUse {
     By(Users),
     /// The caches are not synced yet.
     Unknown,
@@ -67,10 +67,13 @@ pub enum InUse {
 
 /// Returns whether the write is allowed: its warnings, or why it is rejected. `users` is called only for the deletion
 /// of a rendered config.
-pub fn review(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<Vec<Problem>, String> {
+pub fn review(
+    request: &AdmissionWrite<'_>,
+    users: impl FnOnce(&str) -> ConfigInUse,
+) -> Result<Vec<Problem>, String> {
     match request.operation {
-        Operation::Delete => deletion(request, users).map(|()| Vec::new()),
-        Operation::Create | Operation::Update => {
+        WriteOperation::Delete => deletion(request, users).map(|()| Vec::new()),
+        WriteOperation::Create | WriteOperation::Update => {
             let Some(object) = request.object else {
                 return Ok(Vec::new());
             };
@@ -207,7 +210,7 @@ fn is_going(object: &Value) -> bool {
         .is_some_and(|time| !time.is_null())
 }
 
-fn deletion(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<(), String> {
+fn deletion(request: &AdmissionWrite<'_>, users: impl FnOnce(&str) -> ConfigInUse) -> Result<(), String> {
     let is_rendered = request.group == OWN_GROUP
         && request.kind == "MachineConfig"
         && rendered_configs::is_name(request.name);
@@ -216,8 +219,8 @@ fn deletion(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<
     }
     let name = request.name;
     let users = match users(name) {
-        InUse::By(users) => users,
-        InUse::Unknown => {
+        ConfigInUse::By(users) => users,
+        ConfigInUse::Unknown => {
             return Err(format!(
                 "MachineConfig {name:?}: it is not yet determined whether this rendered config is in use\n  \
                  hint: retry in a moment"
@@ -258,16 +261,16 @@ mod tests {
 
     use super::*;
 
-    fn unused(_: &str) -> InUse {
-        InUse::By(Users::default())
+    fn unused(_: &str) -> ConfigInUse {
+        ConfigInUse::By(Users::default())
     }
 
     fn write(kind: &str, old: Option<&Value>, object: &Value) -> Result<Vec<Problem>, String> {
-        let request = Request {
+        let request = AdmissionWrite {
             operation: if old.is_some() {
-                Operation::Update
+                WriteOperation::Update
             } else {
-                Operation::Create
+                WriteOperation::Create
             },
             group: OWN_GROUP,
             kind,
@@ -358,9 +361,9 @@ mod tests {
 
     #[test]
     fn a_rendered_config_in_use_stays_and_its_users_are_named() {
-        let delete = |name: &str, users: InUse| {
-            let request = Request {
-                operation: Operation::Delete,
+        let delete = |name: &str, users: ConfigInUse| {
+            let request = AdmissionWrite {
+                operation: WriteOperation::Delete,
                 group: OWN_GROUP,
                 kind: "MachineConfig",
                 name,
@@ -371,13 +374,13 @@ mod tests {
         };
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let users = |nodes: &[&str], pools: &[&str]| {
-            InUse::By(Users {
+            ConfigInUse::By(Users {
                 nodes: set(nodes),
                 pools: set(pools),
                 ..Users::default()
             })
         };
-        let build = InUse::By(Users {
+        let build = ConfigInUse::By(Users {
             builds: set(&["worker-abc"]),
             ..Users::default()
         });
@@ -388,7 +391,7 @@ mod tests {
             ),
             (users(&["w-1"], &[]), "in use by node w-1 and cannot be deleted"),
             (build, "in use by MachineOSBuild worker-abc and cannot be deleted"),
-            (InUse::Unknown, "not yet determined whether"),
+            (ConfigInUse::Unknown, "not yet determined whether"),
         ] {
             let refusal = delete("rendered-worker-1", users).unwrap_err();
             assert!(refusal.contains(expected), "{refusal}");

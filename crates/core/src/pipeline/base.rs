@@ -32,7 +32,7 @@ pub struct BaseSettings<'a> {
 
 /// The base configuration of all roles.
 #[derive(Debug, Clone, Default)]
-pub struct Base {
+pub struct BaseConfigs {
     pub controller_config: Arc<ControllerConfig>,
     pub templates: Vec<TemplateConfig>,
     pub feature_gates: FeatureGates,
@@ -46,7 +46,7 @@ pub enum BaseError {
     Templates(#[from] TemplateError),
 }
 
-impl Base {
+impl BaseConfigs {
     /// Renders the base from its templates.
     pub fn render(
         objects: &ClusterObjects,

@@ -7,7 +7,9 @@ use mco_api::foreign::credential_provider::CRIOCredentialProviderConfig;
 use super::generate::name_of;
 use super::registries::is_built_in;
 use super::{ExistingConfigs, GenerationResult, GeneratorInputs};
-use crate::generators::credential_provider::{self, CredentialProviderError, FEATURE_GATE, Outcome};
+use crate::generators::credential_provider::{
+    self, CredentialProviderError, CredentialProviderOutcome, FEATURE_GATE,
+};
 use crate::generators::generated::{self, Generator};
 use crate::generators::templates::base_file;
 
@@ -26,15 +28,17 @@ pub(super) fn run(
     };
     let before = result.configs.len();
     let outcome = match generate(config, inputs, result) {
-        Ok(ignored) => Outcome::Applied { ignored },
+        Ok(ignored) => CredentialProviderOutcome::Applied { ignored },
         Err(error) => {
             result.configs.truncate(before);
             for config in existing.of_generator(Generator::CredentialProvider) {
                 result.keep(Some(config));
             }
             let outcome = match &error {
-                CredentialProviderError::Patterns(_) => Outcome::Invalid(error.to_string()),
-                CredentialProviderError::Base { .. } => Outcome::NotRendered(error.to_string()),
+                CredentialProviderError::Patterns(_) => CredentialProviderOutcome::Invalid(error.to_string()),
+                CredentialProviderError::Base { .. } => {
+                    CredentialProviderOutcome::NotRendered(error.to_string())
+                }
             };
             result.fail(&format!("{KIND} {:?}", name_of(&config.metadata)), error);
             outcome

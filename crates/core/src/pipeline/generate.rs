@@ -8,12 +8,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mco_api::MachineConfig;
 use thiserror::Error;
 
-use super::{Base, ClusterObjects, ExistingConfigs, credential_provider, kubelet, registries, user_configs};
+use super::{
+    BaseConfigs, ClusterObjects, ExistingConfigs, credential_provider, kubelet, registries, user_configs,
+};
 use crate::config::selector::SelectorError;
 use crate::generators::container_runtime::ContainerRuntimeError;
-use crate::generators::credential_provider::{CredentialProviderError, Outcome as CredentialProviderOutcome};
+use crate::generators::credential_provider::{CredentialProviderError, CredentialProviderOutcome};
 use crate::generators::generated::assign::Assigned;
-use crate::generators::generated::condition::Outcome;
+use crate::generators::generated::condition::GenerationOutcome;
 use crate::generators::generated::suffix::SuffixError;
 use crate::generators::generated::{ConfigOrigin, Generated, Generator};
 use crate::generators::kubelet::KubeletError;
@@ -21,7 +23,7 @@ use crate::generators::registries::{PolicyConflict, RegistryError};
 
 /// Whether the cluster is running or being installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Stage {
+pub enum ClusterStage {
     /// Names are recorded on the objects; an invalid object is reported in its status, and its pools keep their
     /// configs.
     #[default]
@@ -35,10 +37,10 @@ pub enum Stage {
 #[derive(Debug, Clone, Copy)]
 pub struct GeneratorInputs<'a> {
     pub objects: &'a ClusterObjects,
-    pub base: &'a Base,
+    pub base: &'a BaseConfigs,
     /// The source revision of the generating controller.
     pub version: &'a str,
-    pub stage: Stage,
+    pub stage: ClusterStage,
 }
 
 /// A MachineConfig that a generator owns.
@@ -70,7 +72,7 @@ pub struct ObjectReport {
     pub kind: &'static str,
     pub name: String,
     pub assigned: Assigned,
-    pub outcome: Outcome,
+    pub outcome: GenerationOutcome,
 }
 
 /// An object of the registry settings that is invalid on its own and is therefore skipped.

@@ -11,8 +11,8 @@ use super::generate::name_of;
 use super::{ExistingConfigs, GenerationResult, GeneratorInputs, user_configs};
 use crate::config::pools;
 use crate::generators::generated::Generated;
-use crate::generators::kubelet::profile::{self, Settled};
-use crate::generators::kubelet::{self, Base, KubeletError};
+use crate::generators::kubelet::profile::{self, SettledProfile};
+use crate::generators::kubelet::{self, KubeletBase, KubeletError};
 
 const FEATURE_GATE: &str = "FeatureGate \"cluster\"";
 const NODE: &str = "Node \"cluster\" (config.openshift.io)";
@@ -26,7 +26,7 @@ pub(super) fn run(
     existing: &impl ExistingConfigs,
     result: &mut GenerationResult,
 ) {
-    let Settled { settings, prohibited } = settle(inputs, existing);
+    let SettledProfile { settings, prohibited } = settle(inputs, existing);
     result.prohibited_profile = prohibited;
     let settings = NodeSettings(settings.as_ref());
     let pools = &inputs.objects.pools;
@@ -51,7 +51,7 @@ pub(super) fn run(
 }
 
 /// Resolves the node settings; the config that was generated last decides which latency profile is prohibited.
-fn settle(inputs: &GeneratorInputs<'_>, existing: &impl ExistingConfigs) -> Settled {
+fn settle(inputs: &GeneratorInputs<'_>, existing: &impl ExistingConfigs) -> SettledProfile {
     let worker = names::pool::WORKER;
     let present = [
         names::generated_node_kubelet(worker),
@@ -82,9 +82,9 @@ pub(super) fn base_of<'a>(
     pool: &'a MachineConfigPool,
     NodeSettings(node): NodeSettings<'a>,
     inputs: &GeneratorInputs<'a>,
-) -> Result<Base<'a>, KubeletError> {
+) -> Result<KubeletBase<'a>, KubeletError> {
     let base = inputs.base;
-    Base::of_pool(pool, &base.templates, &base.feature_gates, node, inputs.version)
+    KubeletBase::of_pool(pool, &base.templates, &base.feature_gates, node, inputs.version)
 }
 
 fn take(

@@ -22,11 +22,11 @@ mod registries;
 mod render;
 mod user_configs;
 
-pub use base::{Base, BaseError, BaseSettings};
+pub use base::{BaseConfigs, BaseError, BaseSettings};
 pub use existing::ExistingConfigs;
 pub use generate::{
-    GeneratedConfig, GenerationError, GenerationFailure, GenerationResult, GeneratorInputs, ObjectReport,
-    SkippedObject, Stage, generate, run_generator,
+    ClusterStage, GeneratedConfig, GenerationError, GenerationFailure, GenerationResult, GeneratorInputs,
+    ObjectReport, SkippedObject, generate, run_generator,
 };
 pub use objects::{ClusterObjects, SOURCE_KINDS, SourceKind};
 pub use render::{PoolInputs, RenderFailure, RenderedPool, is_user_source, render_pool};

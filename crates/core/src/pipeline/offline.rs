@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use thiserror::Error;
 
-use crate::config::manifest::{Manifest, ManifestError, Origin};
+use crate::config::manifest::{Manifest, ManifestError, ManifestOrigin};
 use crate::config::pools;
 use crate::config::render::Rendered;
 
@@ -23,12 +23,12 @@ pub struct Inventory {
     pub controller_config: Option<ControllerConfig>,
     /// Objects of kinds that are irrelevant for rendering.
     pub skipped: Vec<Skipped>,
-    origins: BTreeMap<(String, String), Origin>,
+    origins: BTreeMap<(String, String), ManifestOrigin>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
-    pub origin: Origin,
+    pub origin: ManifestOrigin,
     pub api_version: String,
     pub kind: String,
     pub name: String,
@@ -42,8 +42,8 @@ pub enum InventoryError {
     Twice {
         kind: String,
         name: String,
-        first: Origin,
-        second: Origin,
+        first: ManifestOrigin,
+        second: ManifestOrigin,
     },
 }
 
@@ -102,7 +102,7 @@ impl Inventory {
     }
 
     /// Returns where an object was defined.
-    pub fn origin(&self, kind: &str, name: &str) -> Option<&Origin> {
+    pub fn origin(&self, kind: &str, name: &str) -> Option<&ManifestOrigin> {
         self.origins.get(&(kind.to_owned(), name.to_owned()))
     }
 }

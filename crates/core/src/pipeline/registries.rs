@@ -5,10 +5,13 @@ use mco_api::MachineConfigPool;
 use mco_api::vocabulary::{labels, names};
 
 use super::generate::name_of;
-use super::{Base, ClusterObjects, ExistingConfigs, GenerationResult, GeneratorInputs, SkippedObject, Stage};
+use super::{
+    BaseConfigs, ClusterObjects, ClusterStage, ExistingConfigs, GenerationResult, GeneratorInputs,
+    SkippedObject,
+};
 use crate::generators::generated::{self, Generator};
 use crate::generators::registries::{
-    self, BaseFiles, PolicyConflict, RegistryError, RegistryFiles, RegistrySources,
+    self, BaseFiles, PolicyConflict, RegistryError, RegistryFiles, RegistryInputs,
 };
 use crate::generators::templates::base_file;
 
@@ -21,8 +24,8 @@ pub(super) fn run(
     result: &mut GenerationResult,
 ) {
     match inputs.stage {
-        Stage::Installation => at_installation(inputs, result),
-        Stage::Cluster => {
+        ClusterStage::Installation => at_installation(inputs, result),
+        ClusterStage::Cluster => {
             let before = result.configs.len();
             if let Err(error) = in_cluster(inputs, result) {
                 // One invalid object must neither stop all pools nor revert the valid ones.
@@ -95,8 +98,8 @@ fn report(files: &RegistryFiles, result: &mut GenerationResult) {
     result.conflicts.clone_from(conflicts);
 }
 
-fn files(objects: &ClusterObjects, base: &Base, pool: &str) -> Result<RegistryFiles, RegistryError> {
-    let sources = RegistrySources {
+fn files(objects: &ClusterObjects, base: &BaseConfigs, pool: &str) -> Result<RegistryFiles, RegistryError> {
+    let sources = RegistryInputs {
         image: objects.image.as_ref(),
         digest_mirrors: &objects.digest_mirrors,
         tag_mirrors: &objects.tag_mirrors,

@@ -13,14 +13,14 @@ use crate::config::parsed_config::{ParsedConfig, SourceConfig};
 use crate::config::pools::{self, SelectError};
 use crate::config::problem::InvalidObject;
 use crate::config::reconcilable::Overrides;
-use crate::config::render::{self, Identity, RenderError, Rendered, Size};
+use crate::config::render::{self, RenderError, RenderIdentity, Rendered, Size};
 use crate::config::rendered_configs;
-use crate::config::runtime_check::{self, RuntimeError};
-use crate::config::skew::{self, SkewError, Versions};
+use crate::config::runtime_check::{self, RuntimeCheckError};
+use crate::config::skew::{self, ControllerVersions, SkewError};
 use crate::config::transition::{self, TransitionError};
 use crate::generators::generated::generator_of;
 use crate::generators::os_images::{self, StreamError};
-use crate::generators::os_streams::Streams;
+use crate::generators::os_streams::ReleaseStreams;
 
 /// All inputs of a render of one pool.
 #[derive(Debug, Clone, Copy)]
@@ -32,16 +32,16 @@ pub struct PoolInputs<'a> {
     pub controller_config: Option<&'a ControllerConfig>,
     /// All MachineConfigs that are sources of renders, generated and user-provided; the pool selects among them.
     pub sources: &'a [Arc<SourceConfig>],
-    pub streams: &'a Streams,
+    pub streams: &'a ReleaseStreams,
     pub os_image_stream: Option<&'a OSImageStream>,
     /// The config that the pool's nodes have or are being updated to; `None` before the first render.
     pub current: Option<&'a ParsedConfig>,
     /// Sections with irreconcilable changes that the administrator accepts.
     pub overrides: Overrides,
     /// The identity of the renderer. The release is the ControllerConfig's, if that names one.
-    pub identity: Identity<'a>,
+    pub identity: RenderIdentity<'a>,
     /// The versions whose objects the renderer may use; `None` accepts all.
-    pub versions: Option<Versions<'a>>,
+    pub versions: Option<ControllerVersions<'a>>,
 }
 
 /// The rendered config of a pool.
@@ -68,7 +68,7 @@ pub enum RenderFailure {
     #[error("could not generate rendered MachineConfig: {0}")]
     Merge(RenderError),
     #[error(transparent)]
-    Runtime(#[from] RuntimeError),
+    Runtime(#[from] RuntimeCheckError),
     #[error("size validation failed: {0}")]
     Size(RenderError),
     #[error(transparent)]
@@ -92,7 +92,7 @@ pub fn render_pool(inputs: &PoolInputs<'_>) -> Result<RenderedPool, RenderFailur
         (None, Some(config)) => os_images::from_controller_config(config),
         (None, None) => DefaultImages::default(),
     };
-    let identity = Identity {
+    let identity = RenderIdentity {
         release_version: release_version(inputs.controller_config).unwrap_or(inputs.identity.release_version),
         ..inputs.identity
     };

@@ -9,11 +9,13 @@ use mco_api::vocabulary::names;
 use mco_api::{ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigPool};
 
 use super::generate::name_of;
-use super::{ExistingConfigs, GenerationError, GenerationResult, GeneratorInputs, ObjectReport, Stage};
+use super::{
+    ClusterStage, ExistingConfigs, GenerationError, GenerationResult, GeneratorInputs, ObjectReport,
+};
 use crate::config::pools;
 use crate::generators::container_runtime::{self, ContainerRuntimeError, STORAGE_CONF};
 use crate::generators::generated::assign::{Assigned, Claim, assign};
-use crate::generators::generated::condition::Outcome;
+use crate::generators::generated::condition::GenerationOutcome;
 use crate::generators::generated::suffix::{Family, has_written_for};
 use crate::generators::generated::{self, Generated, Generator, generator_of_name};
 use crate::generators::kubelet::{self, UserKubelet};
@@ -22,7 +24,7 @@ use crate::generators::templates::base_file;
 const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
 
 /// A kind of user object that modifies the generated configs of pools.
-pub(super) trait UserConfig {
+pub(super) trait GeneratorObject {
     const KIND: &'static str;
     const FAMILY: Family;
     const GENERATOR: Generator;
@@ -59,7 +61,7 @@ pub(super) trait UserConfig {
 }
 
 /// Generates the configs of all objects of a kind, in creation order.
-pub(super) fn run<K: UserConfig>(
+pub(super) fn run<K: GeneratorObject>(
     objects: &[K],
     context: K::Context<'_>,
     inputs: &GeneratorInputs<'_>,
@@ -76,8 +78,8 @@ pub(super) fn run<K: UserConfig>(
         .map(|object| select(*object, &objects, &inputs.objects.pools))
         .collect();
     let assigned = match inputs.stage {
-        Stage::Cluster => assign_names(&objects, &selections, existing),
-        Stage::Installation => plain_names(&objects, &selections, result),
+        ClusterStage::Cluster => assign_names(&objects, &selections, existing),
+        ClusterStage::Installation => plain_names(&objects, &selections, result),
     };
     for ((object, selection), assigned) in objects.iter().zip(selections).zip(assigned) {
         let outcome = generate_one(*object, selection, &assigned, context, inputs, existing, result);
@@ -92,11 +94,11 @@ pub(super) fn run<K: UserConfig>(
 
 /// Splits off objects that are being deleted. The others are in creation order; objects without a creation timestamp
 /// come last.
-fn in_order<K: UserConfig>(objects: &[K], stage: Stage) -> (Vec<&K>, Vec<&K>) {
+fn in_order<K: GeneratorObject>(objects: &[K], stage: ClusterStage) -> (Vec<&K>, Vec<&K>) {
     let (deleted, mut objects): (Vec<&K>, Vec<&K>) = objects
         .iter()
         .partition(|object| object.metadata().deletion_timestamp.is_some());
-    if stage == Stage::Cluster {
+    if stage == ClusterStage::Cluster {
         objects.sort_by_key(|object| {
             let created = object.metadata().creation_timestamp.as_ref().map(|time| time.0);
             (created.is_none(), created, object.metadata().name.clone())
@@ -112,9 +114,13 @@ struct Unusable<'p> {
     keeping: Vec<&'p MachineConfigPool>,
 }
 
-type Selection<'p> = Result<Vec<&'p MachineConfigPool>, Unusable<'p>>;
+type SelectedPools<'p> = Result<Vec<&'p MachineConfigPool>, Unusable<'p>>;
 
-fn select<'p, K: UserConfig>(object: &K, all: &[&K], pools: &'p [MachineConfigPool]) -> Selection<'p> {
+fn select<'p, K: GeneratorObject>(
+    object: &K,
+    all: &[&K],
+    pools: &'p [MachineConfigPool],
+) -> SelectedPools<'p> {
     let mut selected = pools::selected(pools, object.selector()).map_err(|error| Unusable {
         error: GenerationError::Selector(error),
         // With an invalid selector it is undetermined whether it still selects its former pools.
@@ -133,14 +139,14 @@ fn select<'p, K: UserConfig>(object: &K, all: &[&K], pools: &'p [MachineConfigPo
     Ok(selected)
 }
 
-fn pool_names<'p>(selection: &Selection<'p>) -> Vec<&'p str> {
+fn pool_names<'p>(selection: &SelectedPools<'p>) -> Vec<&'p str> {
     let (Ok(pools) | Err(Unusable { keeping: pools, .. })) = selection;
     pools.iter().map(|pool| name_of(&pool.metadata)).collect()
 }
 
-fn assign_names<K: UserConfig>(
+fn assign_names<K: GeneratorObject>(
     objects: &[&K],
-    selections: &[Selection<'_>],
+    selections: &[SelectedPools<'_>],
     existing: &impl ExistingConfigs,
 ) -> Vec<Assigned> {
     let claims: Vec<Claim<'_>> = objects
@@ -156,9 +162,9 @@ fn assign_names<K: UserConfig>(
 }
 
 /// Returns the names at installation, when only one object may select a pool.
-fn plain_names<K: UserConfig>(
+fn plain_names<K: GeneratorObject>(
     objects: &[&K],
-    selections: &[Selection<'_>],
+    selections: &[SelectedPools<'_>],
     result: &mut GenerationResult,
 ) -> Vec<Assigned> {
     let mut taken: BTreeMap<&str, &str> = BTreeMap::new();
@@ -190,17 +196,17 @@ fn plain_names<K: UserConfig>(
     all
 }
 
-fn generate_one<K: UserConfig>(
+fn generate_one<K: GeneratorObject>(
     object: &K,
-    selection: Selection<'_>,
+    selection: SelectedPools<'_>,
     assigned: &Assigned,
     context: K::Context<'_>,
     inputs: &GeneratorInputs<'_>,
     existing: &impl ExistingConfigs,
     result: &mut GenerationResult,
-) -> Outcome {
+) -> GenerationOutcome {
     let mut errors = Vec::new();
-    if inputs.stage == Stage::Installation && selection.is_err() {
+    if inputs.stage == ClusterStage::Installation && selection.is_err() {
         // An installation rejects an invalid object even if it selects no pool.
         errors.extend(object.validate().err());
     }
@@ -239,7 +245,7 @@ fn generate_one<K: UserConfig>(
             }
         }
     }
-    let outcome = errors.first().map_or(Outcome::Success, outcome_of);
+    let outcome = errors.first().map_or(GenerationOutcome::Success, outcome_of);
     for error in errors {
         result.fail(&described::<K>(object.metadata()), error);
     }
@@ -248,7 +254,7 @@ fn generate_one<K: UserConfig>(
 
 /// Returns the config of this name that stays in force, if it was generated from the object: a deleted object may
 /// have had the name before.
-fn kept<K: UserConfig>(
+fn kept<K: GeneratorObject>(
     object: &K,
     name: &str,
     existing: &impl ExistingConfigs,
@@ -264,20 +270,20 @@ pub fn is_generated_from(config: &MachineConfig, kind: &str, name: &str) -> bool
     controllers.peek().is_none() || controllers.any(|owner| owner.kind == kind && owner.name == name)
 }
 
-fn outcome_of(error: &GenerationError) -> Outcome {
+fn outcome_of(error: &GenerationError) -> GenerationOutcome {
     match error {
-        GenerationError::Name { .. } => Outcome::Failure {
+        GenerationError::Name { .. } => GenerationOutcome::Failure {
             message: error.to_string(),
         },
-        _ => Outcome::error(error),
+        _ => GenerationOutcome::error(error),
     }
 }
 
-fn described<K: UserConfig>(metadata: &ObjectMeta) -> String {
+fn described<K: GeneratorObject>(metadata: &ObjectMeta) -> String {
     format!("{} {:?}", K::KIND, name_of(metadata))
 }
 
-impl UserConfig for KubeletConfig {
+impl GeneratorObject for KubeletConfig {
     const KIND: &'static str = "KubeletConfig";
     const FAMILY: Family = Family::Kubelet;
     const GENERATOR: Generator = Generator::Kubelet;
@@ -338,7 +344,7 @@ impl UserConfig for KubeletConfig {
     }
 }
 
-impl UserConfig for ContainerRuntimeConfig {
+impl GeneratorObject for ContainerRuntimeConfig {
     const KIND: &'static str = "ContainerRuntimeConfig";
     const FAMILY: Family = Family::ContainerRuntime;
     const GENERATOR: Generator = Generator::ContainerRuntime;
@@ -369,7 +375,7 @@ impl UserConfig for ContainerRuntimeConfig {
         owner: OwnerReference,
     ) -> Result<Generated, GenerationError> {
         let role = name_of(&pool.metadata);
-        let base = container_runtime::Base {
+        let base = container_runtime::ContainerRuntimeBase {
             role,
             storage_conf: base_file(&inputs.base.templates, role, STORAGE_CONF),
             feature_gates: &inputs.base.feature_gates,

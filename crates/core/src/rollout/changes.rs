@@ -7,7 +7,7 @@ use mco_api::vocabulary::events;
 use mco_api::vocabulary::labels::node as label;
 
 use super::node::NodeView;
-use super::plan::Event;
+use super::plan::PlannedEvent;
 
 /// The annotations whose changes affect a rollout.
 const WATCHED: [&str; 6] = [
@@ -37,7 +37,7 @@ pub fn matter(old: &Node, new: &Node) -> bool {
 }
 
 /// Returns the events about a pool for changed annotations of a control-plane node.
-pub fn annotation_events(old: &Node, new: &Node) -> Vec<Event> {
+pub fn annotation_events(old: &Node, new: &Node) -> Vec<PlannedEvent> {
     let (before, after) = (NodeView::new(old), NodeView::new(new));
     let changed = WATCHED
         .iter()
@@ -48,7 +48,7 @@ pub fn annotation_events(old: &Node, new: &Node) -> Vec<Event> {
                 Some(value) => format!("Node {} now has {key}={value}", after.name),
                 None => format!("Node {} no longer has {key}", after.name),
             };
-            Event::normal(events::rollout::ANNOTATION_CHANGE, message)
+            PlannedEvent::normal(events::rollout::ANNOTATION_CHANGE, message)
         })
         .collect()
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Whether user workloads may be scheduled on control-plane nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Workloads {
+pub enum ControlPlaneWorkloads {
     Welcome,
     KeptAway,
     /// The cluster does not configure it, so nothing is changed.
@@ -29,7 +29,7 @@ pub struct RoleChange {
 }
 
 /// Returns the missing changes of this node; `None` if there are none or it is not a control-plane node.
-pub fn role_change(node: &Node, workloads: Workloads) -> Option<RoleChange> {
+pub fn role_change(node: &Node, workloads: ControlPlaneWorkloads) -> Option<RoleChange> {
     let has = |key: &str| {
         let labels = node.metadata.labels.as_ref();
         labels.is_some_and(|labels| labels.contains_key(key))
@@ -49,8 +49,8 @@ pub fn role_change(node: &Node, workloads: Workloads) -> Option<RoleChange> {
         .and_then(|spec| spec.taints.clone())
         .unwrap_or_default();
     match workloads {
-        Workloads::Unspecified => {}
-        Workloads::Welcome => {
+        ControlPlaneWorkloads::Unspecified => {}
+        ControlPlaneWorkloads::Welcome => {
             if !has(label::ROLE_WORKER) {
                 change
                     .labels
@@ -65,7 +65,7 @@ pub fn role_change(node: &Node, workloads: Workloads) -> Option<RoleChange> {
                 change.taints = Some(kept);
             }
         }
-        Workloads::KeptAway => {
+        ControlPlaneWorkloads::KeptAway => {
             if has(label::ROLE_WORKER) {
                 change.labels.insert(label::ROLE_WORKER.to_owned(), None);
             }

@@ -15,26 +15,29 @@ use mco_api::vocabulary::{annotations::node as annotation, events, topology};
 use super::budget::{self, len, max_unavailable};
 use super::first_boot;
 use super::node::NodeView;
-use super::plan::{Action, Because, Budget, Event, Held, HeldReason, Plan, PoolPlan, Taken, TakenBy};
-use super::target::{Gate, Target, gate};
-use super::view::{PoolView, TargetState, View};
+use super::plan::{
+    Because, Held, HeldReason, NodeAction, PlannedEvent, PoolPlan, RolloutPlan, Taken, TakenBy,
+    UnavailableBudget,
+};
+use super::target::{RolloutTarget, TargetGate, gate};
+use super::view::{PoolView, RolloutView, TargetState};
 use crate::rollout::drain::cordon::Cordon;
 use crate::rollout::drain::with_obstacle;
 
 /// Plans the next actions for all pools.
-pub fn plan(view: &View<'_>) -> Plan {
-    Plan {
+pub fn plan(view: &RolloutView<'_>) -> RolloutPlan {
+    RolloutPlan {
         pools: view.pools.iter().map(|pool| plan_pool(view, pool)).collect(),
         contested: view.contested.clone(),
     }
 }
 
 /// Plans the next actions for one pool of the view.
-pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
+pub fn plan_pool(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolPlan {
     let mut plan = PoolPlan {
         pool: pool.name.to_owned(),
         target: None,
-        budget: Budget::default(),
+        budget: UnavailableBudget::default(),
         actions: Vec::new(),
         held: Vec::new(),
         events: Vec::new(),
@@ -45,18 +48,20 @@ pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
             "MachineConfigPool {:?} is selecting all nodes. A non-empty selector is required.",
             pool.name
         );
-        plan.events
-            .push(Event::warning(events::rollout::SELECTING_ALL, message.clone()));
+        plan.events.push(PlannedEvent::warning(
+            events::rollout::SELECTING_ALL,
+            message.clone(),
+        ));
         plan.problem = Some(message);
     }
     if pool.target_state == TargetState::NotOurs {
         return held_for(plan, pool, &HeldReason::ForeignTarget);
     }
     let target = match gate(pool.pool, &pool.layering) {
-        Gate::Open(target) => target,
-        Gate::NoTarget => return held_for(plan, pool, &HeldReason::NoTarget),
-        Gate::Wait(why) => return held_for(plan, pool, &HeldReason::WaitingForImage(why)),
-        Gate::Failed(why) => {
+        TargetGate::Open(target) => target,
+        TargetGate::NoTarget => return held_for(plan, pool, &HeldReason::NoTarget),
+        TargetGate::Wait(why) => return held_for(plan, pool, &HeldReason::WaitingForImage(why)),
+        TargetGate::Failed(why) => {
             plan.problem = Some(format!("MachineConfigPool {}: {why}", pool.name));
             return held_for(plan, pool, &HeldReason::WaitingForImage(why));
         }
@@ -76,8 +81,10 @@ pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
         .and_then(budget::objection)
     {
         let message = format!("MachineConfigPool {}: {objection}", pool.name);
-        plan.events
-            .push(Event::warning(events::rollout::FAILED_ROLLOUT, message.clone()));
+        plan.events.push(PlannedEvent::warning(
+            events::rollout::FAILED_ROLLOUT,
+            message.clone(),
+        ));
         plan.problem = Some(message);
     }
     let limit = max_unavailable(
@@ -90,7 +97,7 @@ pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
         Err(_) => return held_for(plan, pool, &HeldReason::Problem),
     }
     plan.budget.taken = taken(pool);
-    keep_house(&mut plan, view, pool, &target);
+    sync_taints_and_topology(&mut plan, view, pool, &target);
     choose(&mut plan, view, pool, &target);
     let announcement = plan.announcement(|_| true);
     plan.events.extend(announcement);
@@ -119,9 +126,10 @@ fn held_for(mut plan: PoolPlan, pool: &PoolView<'_>, reason: &HeldReason) -> Poo
 /// Removes the update taint of nodes that wait for nothing, also in pools that are held.
 fn release<'n, 'a: 'n>(plan: &mut PoolPlan, nodes: impl Iterator<Item = &'n NodeView<'a>>) {
     let tainted = nodes.filter(|node| node.has_update_taint());
-    plan.actions.extend(tainted.map(|node| Action::RemoveUpdateTaint {
-        node: node.name.to_owned(),
-    }));
+    plan.actions
+        .extend(tainted.map(|node| NodeAction::RemoveUpdateTaint {
+            node: node.name.to_owned(),
+        }));
 }
 
 fn taken(pool: &PoolView<'_>) -> Vec<Taken> {
@@ -141,13 +149,18 @@ fn taken(pool: &PoolView<'_>) -> Vec<Taken> {
 
 /// Adds the writes that do not consume budget: the soft taint while a node waits and is updated, and the
 /// control-plane topology, by which daemons decide whether to drain.
-fn keep_house(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target: &Target) {
+fn sync_taints_and_topology(
+    plan: &mut PoolPlan,
+    view: &RolloutView<'_>,
+    pool: &PoolView<'_>,
+    target: &RolloutTarget,
+) {
     for node in &pool.members {
         let name = || node.name.to_owned();
         if let Some(topology) = view.topology
             && node.annotation(annotation::CONTROL_PLANE_TOPOLOGY) != Some(topology)
         {
-            plan.actions.push(Action::SetControlPlaneTopology {
+            plan.actions.push(NodeAction::SetControlPlaneTopology {
                 node: name(),
                 topology: topology.to_owned(),
             });
@@ -155,13 +168,13 @@ fn keep_house(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target:
         if node.is_updated_to(target) {
             release(plan, [node].into_iter());
         } else if !node.is_sent_to(target) && !node.has_update_taint() {
-            plan.actions.push(Action::AddUpdateTaint { node: name() });
+            plan.actions.push(NodeAction::AddUpdateTaint { node: name() });
         }
     }
 }
 
 /// Sends nodes to the target and records for all others why they are held.
-fn choose(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target: &Target) {
+fn choose(plan: &mut PoolPlan, view: &RolloutView<'_>, pool: &PoolView<'_>, target: &RolloutTarget) {
     let mut waiting: Vec<&NodeView<'_>> = Vec::new();
     for node in &pool.members {
         let joining = first_boot::join(view, pool, node);
@@ -212,7 +225,7 @@ fn choose(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target: &Ta
         }
     }
     if let (true, Some(node)) = (deferral_counts, deferred) {
-        plan.events.push(Event::normal(
+        plan.events.push(PlannedEvent::normal(
             events::rollout::DEFERRING_OPERATOR_NODE_UPDATE,
             format!("Deferring update of machine config operator node {node}"),
         ));
@@ -221,7 +234,7 @@ fn choose(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target: &Ta
 
 /// Returns why a waiting node cannot be started even if the budget has room.
 fn cannot_start(node: &NodeView<'_>) -> Option<HeldReason> {
-    match (node.kubelet_is_well(), node.cordon()) {
+    match (node.is_kubelet_healthy(), node.cordon()) {
         (true, Cordon::None) => None,
         (true, cordon) => Some(HeldReason::Cordoned(cordon)),
         (false, _) => Some(HeldReason::NotReady(node.unready().unwrap_or_default())),
@@ -246,7 +259,7 @@ fn arriving(node: &NodeView<'_>) -> HeldReason {
 /// vote together, so only one of all of them may be unavailable: the control plane is updated first, and not while an
 /// arbiter is unavailable. A pending target of the control plane counts, too: an arbiter that was rendered earlier
 /// would overtake it.
-fn limit_among_voters(view: &View<'_>, pool: &PoolView<'_>, limit: i64) -> (i64, HeldReason) {
+fn limit_among_voters(view: &RolloutView<'_>, pool: &PoolView<'_>, limit: i64) -> (i64, HeldReason) {
     if view.topology != Some(topology::HIGHLY_AVAILABLE_ARBITER) || !budget::is_control_plane(pool.name) {
         return (limit, HeldReason::Budget);
     }
@@ -259,8 +272,8 @@ fn limit_among_voters(view: &View<'_>, pool: &PoolView<'_>, limit: i64) -> (i64,
     }
     let control_plane_settled = view.pool(MASTER).is_some_and(|master| {
         let waiting = match gate(master.pool, &master.layering) {
-            Gate::Open(target) => master.members.iter().any(|node| !node.is_sent_to(&target)),
-            Gate::NoTarget | Gate::Wait(_) | Gate::Failed(_) => true,
+            TargetGate::Open(target) => master.members.iter().any(|node| !node.is_sent_to(&target)),
+            TargetGate::NoTarget | TargetGate::Wait(_) | TargetGate::Failed(_) => true,
         };
         let is_settled = !waiting && master.target_state == TargetState::Settled;
         !away(master) && (master.is_paused() || is_settled)
@@ -274,7 +287,7 @@ fn limit_among_voters(view: &View<'_>, pool: &PoolView<'_>, limit: i64) -> (i64,
 
 /// Returns the node that runs the operator, to be updated last: an interruption restarts the operator's work.
 fn operator_node_to_defer<'a>(
-    view: &View<'a>,
+    view: &RolloutView<'a>,
     pool: &PoolView<'_>,
     waiting: &[&NodeView<'_>],
 ) -> Option<&'a str> {
@@ -283,8 +296,8 @@ fn operator_node_to_defer<'a>(
     others_wait.then_some(operator)
 }
 
-fn send(node: &NodeView<'_>, target: &Target, because: Because) -> Action {
-    Action::SetDesired {
+fn send(node: &NodeView<'_>, target: &RolloutTarget, because: Because) -> NodeAction {
+    NodeAction::SetDesired {
         node: node.name.to_owned(),
         config: target.config.clone(),
         image: target.image.clone(),

@@ -8,26 +8,26 @@ use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::names::pool::{MASTER, WORKER};
 
 use super::node::NodeView;
-use super::plan::Action;
-use super::view::{PoolView, View};
+use super::plan::NodeAction;
+use super::view::{PoolView, RolloutView};
 use crate::config::pools::Membership;
 
 /// A node that joins the pool it was provisioned for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Joining<'a> {
+pub(super) struct JoiningNode<'a> {
     pub pool: &'a str,
     /// Labels that the node lacks.
     pub labels: BTreeMap<String, String>,
 }
 
-impl Joining<'_> {
+impl JoiningNode<'_> {
     /// Whether the node has all labels and only lacks the annotation that prevents setting them again.
     pub fn is_already_there(&self) -> bool {
         self.labels.is_empty()
     }
 
-    pub fn action(&self, node: &str) -> Action {
-        Action::JoinPool {
+    pub fn action(&self, node: &str) -> NodeAction {
+        NodeAction::JoinPool {
             node: node.to_owned(),
             pool: self.pool.to_owned(),
             labels: self.labels.clone(),
@@ -37,7 +37,11 @@ impl Joining<'_> {
 
 /// Returns the custom pool that the node was provisioned for, if it has not joined yet and can join: the labels in
 /// the pool's selector must put the node into that pool and no other.
-pub(super) fn join<'a>(view: &View<'a>, pool: &PoolView<'_>, node: &NodeView<'_>) -> Option<Joining<'a>> {
+pub(super) fn join<'a>(
+    view: &RolloutView<'a>,
+    pool: &PoolView<'_>,
+    node: &NodeView<'_>,
+) -> Option<JoiningNode<'a>> {
     if node.annotation(annotation::CUSTOM_POOL_LABELS_APPLIED).is_some() {
         return None;
     }
@@ -47,7 +51,7 @@ pub(super) fn join<'a>(view: &View<'a>, pool: &PoolView<'_>, node: &NodeView<'_>
         return None;
     }
     if owner == pool.name {
-        return Some(Joining {
+        return Some(JoiningNode {
             pool: owner,
             labels: BTreeMap::new(),
         });
@@ -63,7 +67,7 @@ pub(super) fn join<'a>(view: &View<'a>, pool: &PoolView<'_>, node: &NodeView<'_>
         .into_iter()
         .filter(|(key, value)| node.label(key) != Some(value))
         .collect();
-    Some(Joining {
+    Some(JoiningNode {
         pool: owner,
         labels: lacking,
     })

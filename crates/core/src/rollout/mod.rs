@@ -10,13 +10,13 @@ mod decide;
 pub mod drain;
 mod drift_policy;
 pub mod first_boot;
-pub mod kept_images;
 pub mod messages;
 mod node;
 mod node_annotations;
 pub mod node_progress;
 pub mod patch;
 pub mod pinned_images;
+pub mod pinned_images_on_node;
 mod plan;
 pub mod pool_status;
 mod pool_validation;
@@ -29,10 +29,10 @@ pub use drift_policy::DriftPolicy;
 pub use node::NodeView;
 pub use node_annotations::NodeAnnotations;
 pub use plan::{
-    Action, Because, Budget, ContestedNode, Event, EventKind, Held, HeldReason, Plan, PoolPlan, Taken,
-    TakenBy,
+    Because, ContestedNode, Held, HeldReason, NodeAction, PlannedEvent, PlannedEventKind, PoolPlan,
+    RolloutPlan, Taken, TakenBy, UnavailableBudget,
 };
 pub use pool_validation::admit_pool;
-pub use target::Target;
-pub use view::{PoolView, TargetState, View};
+pub use target::RolloutTarget;
+pub use view::{PoolView, RolloutView, TargetState};
 pub use waves::{PoolWaves, waves};

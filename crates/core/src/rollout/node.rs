@@ -8,7 +8,7 @@ use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::{annotations::node as annotation, labels, node_state, taints};
 
 use super::node_annotations::NodeAnnotations;
-use super::target::Target;
+use super::target::RolloutTarget;
 use crate::rollout::drain::cordon::{self, Cordon};
 
 /// A Node with its parsed annotations, which are the protocol between controller and daemon.
@@ -78,11 +78,11 @@ impl<'a> NodeView<'a> {
     }
 
     pub fn is_ready(&self) -> bool {
-        !self.is_unschedulable() && self.kubelet_is_well()
+        !self.is_unschedulable() && self.is_kubelet_healthy()
     }
 
     /// Whether the kubelet reports the node as ready, regardless of cordons.
-    pub fn kubelet_is_well(&self) -> bool {
+    pub fn is_kubelet_healthy(&self) -> bool {
         self.conditions()
             .iter()
             .all(|condition| match condition.type_.as_str() {
@@ -162,12 +162,12 @@ impl<'a> NodeView<'a> {
     }
 
     /// Whether the desired config and image of the node are exactly the target.
-    pub fn is_sent_to(&self, target: &Target) -> bool {
+    pub fn is_sent_to(&self, target: &RolloutTarget) -> bool {
         self.desired_config == target.config && self.desired_image == target.image.as_deref()
     }
 
     /// Whether the node has exactly the target, verified.
-    pub fn is_updated_to(&self, target: &Target) -> bool {
+    pub fn is_updated_to(&self, target: &RolloutTarget) -> bool {
         self.is_done() && self.is_sent_to(target)
     }
 

@@ -5,31 +5,31 @@ use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::taints::{self, effect};
 use serde_json::{Map, Value, json};
 
-use super::plan::Action;
+use super::plan::NodeAction;
 
 /// Returns a merge patch of the Node for all these actions together; `None` if it would change nothing.
 ///
 /// Taints are one list with other writers, so a patch that changes it carries the resource version it is based on,
 /// and fails with a conflict after a concurrent write.
-pub fn merge_patch<'p>(node: &Node, actions: impl IntoIterator<Item = &'p Action>) -> Option<Value> {
+pub fn merge_patch<'p>(node: &Node, actions: impl IntoIterator<Item = &'p NodeAction>) -> Option<Value> {
     let mut patch = NodePatch::of(node);
     for action in actions {
         match action {
-            Action::SetDesired { config, image, .. } => {
+            NodeAction::SetDesired { config, image, .. } => {
                 patch.annotate(annotation::DESIRED_CONFIG, Some(config));
                 patch.annotate(annotation::DESIRED_IMAGE, image.as_deref());
             }
-            Action::SetControlPlaneTopology { topology, .. } => {
+            NodeAction::SetControlPlaneTopology { topology, .. } => {
                 patch.annotate(annotation::CONTROL_PLANE_TOPOLOGY, Some(topology));
             }
-            Action::JoinPool { labels, .. } => {
+            NodeAction::JoinPool { labels, .. } => {
                 patch.annotate(annotation::CUSTOM_POOL_LABELS_APPLIED, Some(""));
                 for (key, value) in labels {
                     patch.label(key, value);
                 }
             }
-            Action::AddUpdateTaint { .. } => patch.taint(),
-            Action::RemoveUpdateTaint { .. } => patch.untaint(),
+            NodeAction::AddUpdateTaint { .. } => patch.taint(),
+            NodeAction::RemoveUpdateTaint { .. } => patch.untaint(),
         }
     }
     patch.finish()

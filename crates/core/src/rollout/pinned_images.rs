@@ -32,7 +32,7 @@ pub enum PinError {
 
 /// The value of a pool's `spec.pinnedImageSets`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pinned {
+pub enum PinnedImages {
     /// These sets, by name.
     Sets(Vec<PinnedImageSetReference>),
     /// Keep the existing value: a selector that matches everything is a mistake, which the render reports.
@@ -43,11 +43,11 @@ pub enum Pinned {
 pub fn of_pool<'s>(
     pool: &MachineConfigPool,
     sets: impl IntoIterator<Item = &'s ObjectMeta>,
-) -> Result<Pinned, PinError> {
+) -> Result<PinnedImages, PinError> {
     let selector = match pools::config_selector(pool) {
         Ok(selector) => selector,
-        Err(SelectError::SelectsNothing { .. }) => return Ok(Pinned::Sets(Vec::new())),
-        Err(SelectError::SelectsEverything { .. }) => return Ok(Pinned::LeftAlone),
+        Err(SelectError::SelectsNothing { .. }) => return Ok(PinnedImages::Sets(Vec::new())),
+        Err(SelectError::SelectsEverything { .. }) => return Ok(PinnedImages::LeftAlone),
         Err(problem) => return Err(PinError::Selector(problem)),
     };
     let mut names: Vec<String> = sets
@@ -60,7 +60,7 @@ pub fn of_pool<'s>(
     }
     names.sort_unstable();
     let references = names.into_iter().map(|name| PinnedImageSetReference { name });
-    Ok(Pinned::Sets(references.collect()))
+    Ok(PinnedImages::Sets(references.collect()))
 }
 
 /// Returns all problems of a set, with the wording of its CRD.
@@ -174,8 +174,8 @@ mod tests {
                 name: (*name).to_owned(),
             };
             let expected = match expected {
-                Some(names) => Pinned::Sets(names.iter().map(named).collect()),
-                None => Pinned::LeftAlone,
+                Some(names) => PinnedImages::Sets(names.iter().map(named).collect()),
+                None => PinnedImages::LeftAlone,
             };
             assert_eq!(of_pool(&pool(&selector), &sets), Ok(expected), "{name}");
         }
@@ -195,7 +195,9 @@ mod tests {
             of_pool(&everything, &sets).unwrap_err().to_string(),
             "101 PinnedImageSets match spec.machineConfigSelector, but a pool can have no more than 100"
         );
-        assert!(matches!(of_pool(&everything, &sets[1..]), Ok(Pinned::Sets(all)) if all.len() == MOST_SETS));
+        assert!(
+            matches!(of_pool(&everything, &sets[1..]), Ok(PinnedImages::Sets(all)) if all.len() == MOST_SETS)
+        );
     }
 
     #[test]

@@ -9,13 +9,13 @@ use mco_api::vocabulary::{events, taints};
 use serde::{Deserialize, Serialize};
 
 use super::messages::TargetedNode;
-use super::target::Target;
+use super::target::RolloutTarget;
 use crate::rollout::drain::cordon::Cordon;
 
 /// The next actions for all pools.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Plan {
+pub struct RolloutPlan {
     pub pools: Vec<PoolPlan>,
     /// Nodes that several custom pools select. Their config is ambiguous, so they are not changed.
     pub contested: Vec<ContestedNode>,
@@ -28,12 +28,12 @@ pub struct PoolPlan {
     pub pool: String,
     /// The target of its nodes; `None` until it is determined.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub target: Option<Target>,
-    pub budget: Budget,
-    pub actions: Vec<Action>,
+    pub target: Option<RolloutTarget>,
+    pub budget: UnavailableBudget,
+    pub actions: Vec<NodeAction>,
     /// Every member that this plan sends nowhere, and why.
     pub held: Vec<Held>,
-    pub events: Vec<Event>,
+    pub events: Vec<PlannedEvent>,
     /// A problem that the administrator must fix before the rollout can continue.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub problem: Option<String>,
@@ -42,14 +42,14 @@ pub struct PoolPlan {
 /// The maximum number of unavailable nodes, and the nodes that are unavailable now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Budget {
+pub struct UnavailableBudget {
     /// The limit after all rules; zero or negative allows no update.
     pub limit: i64,
     /// Nodes that count against the limit, each once, regardless of the cause.
     pub taken: Vec<Taken>,
 }
 
-impl Budget {
+impl UnavailableBudget {
     pub fn free(&self) -> i64 {
         (self.limit - super::budget::len(self.taken.len())).max(0)
     }
@@ -79,7 +79,7 @@ pub enum TakenBy {
 /// One change to one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Action {
+pub enum NodeAction {
     /// Set the desired config and, in a layered pool, the desired image. Without an image its annotation is removed.
     SetDesired {
         node: String,
@@ -107,7 +107,7 @@ pub enum Action {
     },
 }
 
-impl Action {
+impl NodeAction {
     pub fn node(&self) -> &str {
         match self {
             Self::SetDesired { node, .. }
@@ -200,16 +200,16 @@ impl fmt::Display for ContestedNode {
 
 /// A Kubernetes event about the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
-    pub kind: EventKind,
+pub struct PlannedEvent {
+    pub kind: PlannedEventKind,
     pub reason: String,
     pub message: String,
 }
 
-impl Event {
+impl PlannedEvent {
     pub fn normal(reason: &str, message: String) -> Self {
         Self {
-            kind: EventKind::Normal,
+            kind: PlannedEventKind::Normal,
             reason: reason.to_owned(),
             message,
         }
@@ -217,7 +217,7 @@ impl Event {
 
     pub fn warning(reason: &str, message: String) -> Self {
         Self {
-            kind: EventKind::Warning,
+            kind: PlannedEventKind::Warning,
             reason: reason.to_owned(),
             message,
         }
@@ -225,19 +225,19 @@ impl Event {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EventKind {
+pub enum PlannedEventKind {
     Normal,
     Warning,
 }
 
-impl Plan {
+impl RolloutPlan {
     pub fn pool(&self, name: &str) -> Option<&PoolPlan> {
         self.pools.iter().find(|plan| plan.pool == name)
     }
 
     /// Returns all actions grouped by node, so that an executor can write each node once.
-    pub fn actions_by_node(&self) -> BTreeMap<&str, Vec<&Action>> {
-        let mut by_node: BTreeMap<&str, Vec<&Action>> = BTreeMap::new();
+    pub fn actions_by_node(&self) -> BTreeMap<&str, Vec<&NodeAction>> {
+        let mut by_node: BTreeMap<&str, Vec<&NodeAction>> = BTreeMap::new();
         for action in self.pools.iter().flat_map(|plan| &plan.actions) {
             by_node.entry(action.node()).or_default().push(action);
         }
@@ -249,13 +249,13 @@ impl PoolPlan {
     /// Returns the nodes that get a new target, in rollout order.
     pub fn sent(&self) -> impl Iterator<Item = &str> {
         self.actions.iter().filter_map(|action| match action {
-            Action::SetDesired { node, .. } => Some(node.as_str()),
+            NodeAction::SetDesired { node, .. } => Some(node.as_str()),
             _ => None,
         })
     }
 
     /// Returns the event about the nodes with a new target, limited to those for which `written` confirms the write.
-    pub(super) fn announcement(&self, written: impl Fn(&str) -> bool) -> Option<Event> {
+    pub(super) fn announcement(&self, written: impl Fn(&str) -> bool) -> Option<PlannedEvent> {
         let target = self.target.as_ref()?;
         let sent: Vec<&str> = self.sent().filter(|node| written(node)).collect();
         let what = match sent.as_slice() {
@@ -272,8 +272,8 @@ impl PoolPlan {
             ),
         };
         Some(match &target.image {
-            None => Event::normal(events::rollout::SET_DESIRED_CONFIG, what),
-            Some(image) => Event::normal(
+            None => PlannedEvent::normal(events::rollout::SET_DESIRED_CONFIG, what),
+            Some(image) => PlannedEvent::normal(
                 events::rollout::SET_DESIRED_CONFIG_AND_OS_IMAGE,
                 format!("{what} / Image: {image}"),
             ),
@@ -282,7 +282,7 @@ impl PoolPlan {
 
     /// Returns the events of this plan after its execution; of the targeted nodes only those that were written are
     /// included.
-    pub fn events_after(&self, written: impl Fn(&str) -> bool) -> Vec<Event> {
+    pub fn events_after(&self, written: impl Fn(&str) -> bool) -> Vec<PlannedEvent> {
         let planned = self.announcement(|_| true);
         let others = self
             .events
@@ -379,7 +379,7 @@ impl fmt::Display for HeldReason {
     }
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for NodeAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SetDesired {
@@ -438,7 +438,7 @@ impl fmt::Display for PoolPlan {
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for RolloutPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for plan in &self.pools {
             write!(f, "{plan}")?;

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 /// A rendered config and, in a layered pool, the image built from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
+pub struct RolloutTarget {
     pub config: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub image: Option<String>,
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for RolloutTarget {
     /// Formats the target with the wording of the pool's conditions.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MachineConfig {}", self.config)?;
@@ -50,8 +50,8 @@ pub enum BuildState {
 
 /// Whether the nodes of a pool can be updated to its target now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Gate {
-    Open(Target),
+pub enum TargetGate {
+    Open(RolloutTarget),
     /// Nothing has been rendered yet.
     NoTarget,
     /// The image is not ready yet.
@@ -150,47 +150,47 @@ impl<'a> Layering<'a> {
 }
 
 /// Returns whether the nodes of this pool can be updated to its target now, and the exact target.
-pub fn gate(pool: &MachineConfigPool, layering: &Layering<'_>) -> Gate {
+pub fn gate(pool: &MachineConfigPool, layering: &Layering<'_>) -> TargetGate {
     let config = pool.target_name();
     if config.is_empty() {
-        return Gate::NoTarget;
+        return TargetGate::NoTarget;
     }
     if !layering.is_layered() {
-        return Gate::Open(Target {
+        return TargetGate::Open(RolloutTarget {
             config: config.to_owned(),
             image: None,
         });
     }
     let Some(state) = layering.build_state() else {
-        return Gate::Wait("no image build for this config has started".to_owned());
+        return TargetGate::Wait("no image build for this config has started".to_owned());
     };
     let build = layering.build_name().unwrap_or_default();
     let image = layering.image();
     match state {
-        _ if image.is_empty() => Gate::Wait(format!("image build {build} has no image yet")),
-        BuildState::Succeeded if digest_of(layering) == image => Gate::Open(Target {
+        _ if image.is_empty() => TargetGate::Wait(format!("image build {build} has no image yet")),
+        BuildState::Succeeded if digest_of(layering) == image => TargetGate::Open(RolloutTarget {
             config: config.to_owned(),
             image: Some(image.to_owned()),
         }),
-        BuildState::Succeeded => Gate::Wait(format!(
+        BuildState::Succeeded => TargetGate::Wait(format!(
             "the image of build {build} is not yet the desired image of the pool"
         )),
-        BuildState::Failed => Gate::Failed(format!("image build {build} failed")),
+        BuildState::Failed => TargetGate::Failed(format!("image build {build} failed")),
         BuildState::Prepared | BuildState::Building | BuildState::Interrupted | BuildState::New => {
-            Gate::Wait(format!("image build {build} has not finished"))
+            TargetGate::Wait(format!("image build {build} has not finished"))
         }
     }
 }
 
 /// Returns the target that counts as updated in the pool's status, also while its image is being rebuilt. `None`
 /// while no node can have reached it.
-pub fn reached_target(pool: &MachineConfigPool, layering: &Layering<'_>) -> Option<Target> {
+pub fn reached_target(pool: &MachineConfigPool, layering: &Layering<'_>) -> Option<RolloutTarget> {
     let config = pool.target_name();
     let image = layering.image();
     if config.is_empty() || (layering.is_layered() && (image.is_empty() || layering.build.is_none())) {
         return None;
     }
-    Some(Target {
+    Some(RolloutTarget {
         config: config.to_owned(),
         image: layering.is_layered().then(|| image.to_owned()),
     })

@@ -14,7 +14,7 @@ use crate::config::selector::SelectorError;
 
 /// A snapshot of the cluster's nodes, pools and builds.
 #[derive(Debug, Clone)]
-pub struct View<'a> {
+pub struct RolloutView<'a> {
     /// By name.
     pub pools: Vec<PoolView<'a>>,
     pub contested: Vec<ContestedNode>,
@@ -48,7 +48,7 @@ pub enum TargetState {
     NotOurs,
 }
 
-impl<'a> View<'a> {
+impl<'a> RolloutView<'a> {
     pub fn new(
         pools: impl IntoIterator<Item = &'a MachineConfigPool>,
         nodes: impl IntoIterator<Item = &'a Node>,

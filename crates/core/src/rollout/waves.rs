@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::budget::{len, max_unavailable};
 use super::decide::plan_pool;
-use super::plan::{Action, Because, Held, HeldReason, PoolPlan};
-use super::target::Target;
-use super::view::{PoolView, View};
+use super::plan::{Because, Held, HeldReason, NodeAction, PoolPlan};
+use super::target::RolloutTarget;
+use super::view::{PoolView, RolloutView};
 
 /// The forecast rollout of one pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ use super::view::{PoolView, View};
 pub struct PoolWaves {
     pub pool: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub target: Option<Target>,
+    pub target: Option<RolloutTarget>,
     /// Nodes that are being updated to the target, or retargeted now.
     pub under_way: Vec<String>,
     /// The pool whose rollout must be complete first.
@@ -33,11 +33,11 @@ pub struct PoolWaves {
 }
 
 /// Returns the forecast rollout of every pool.
-pub fn waves(view: &View<'_>) -> Vec<PoolWaves> {
+pub fn waves(view: &RolloutView<'_>) -> Vec<PoolWaves> {
     view.pools.iter().map(|pool| waves_of(view, pool)).collect()
 }
 
-fn waves_of(view: &View<'_>, pool: &PoolView<'_>) -> PoolWaves {
+fn waves_of(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolWaves {
     let plan = plan_pool(view, pool);
     let mut foretold = PoolWaves {
         pool: plan.pool.clone(),
@@ -49,7 +49,7 @@ fn waves_of(view: &View<'_>, pool: &PoolView<'_>) -> PoolWaves {
     };
     let mut first = Vec::new();
     for action in &plan.actions {
-        if let Action::SetDesired { node, because, .. } = action {
+        if let NodeAction::SetDesired { node, because, .. } = action {
             match because {
                 Because::Turn => first.push(node.clone()),
                 Because::Repair | Because::Superseded => foretold.under_way.push(node.clone()),

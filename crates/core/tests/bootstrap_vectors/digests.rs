@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use mco_core::config::render::Identity;
-use mco_core::pipeline::bootstrap::Cluster;
+use mco_core::config::render::RenderIdentity;
+use mco_core::pipeline::bootstrap::BootstrapCluster;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -114,7 +114,7 @@ fn sha256(bytes: &[u8]) -> String {
     })
 }
 
-fn check_digests(case: &Path, cluster: &Cluster) -> Result<(), String> {
+fn check_digests(case: &Path, cluster: &BootstrapCluster) -> Result<(), String> {
     let expected: Value = serde_json::from_slice(&fs::read(case.join("expected.json")).unwrap()).unwrap();
     let mut expected: BTreeMap<String, Digests> = expected["rendered"]
         .as_object()
@@ -123,7 +123,7 @@ fn check_digests(case: &Path, cluster: &Cluster) -> Result<(), String> {
         .map(|(name, value)| (name.clone(), Digests::recorded(value)))
         .collect();
     let mut failure = String::new();
-    for outcome in cluster.render(Identity {
+    for outcome in cluster.render(RenderIdentity {
         controller_version: "was-not-built-properly",
         release_version: "",
     }) {

@@ -10,9 +10,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mco_core::config::manifest::{self, Manifest};
-use mco_core::config::render::Identity;
+use mco_core::config::render::RenderIdentity;
 use mco_core::generators::templates::TemplateTree;
-use mco_core::pipeline::bootstrap::{self, BootstrapError, Cluster, Settings};
+use mco_core::pipeline::bootstrap::{self, BootstrapCluster, BootstrapError, BootstrapSettings};
 use serde_json::Value;
 
 fn sorted_entries(directory: &Path) -> Vec<PathBuf> {
@@ -51,7 +51,7 @@ fn manifests(case: &Path) -> Result<Vec<Manifest>, String> {
 }
 
 /// The outcome of a case: the assembled cluster, or all errors of its manifests.
-fn assemble(case: &Path, settings: &Settings<'_>) -> Result<Cluster, String> {
+fn assemble(case: &Path, settings: &BootstrapSettings<'_>) -> Result<BootstrapCluster, String> {
     let lines = |errors: Vec<BootstrapError>| {
         let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
         lines.join("\n")
@@ -73,8 +73,8 @@ fn objects_in(directory: &Path) -> BTreeMap<String, Value> {
         .collect()
 }
 
-fn check_rendered(case: &Path, cluster: &Cluster) -> Result<(), String> {
-    let outcomes = cluster.render(Identity {
+fn check_rendered(case: &Path, cluster: &BootstrapCluster) -> Result<(), String> {
+    let outcomes = cluster.render(RenderIdentity {
         controller_version: "was-not-built-properly",
         release_version: "",
     });
@@ -158,7 +158,7 @@ fn decoded(file: &Value) -> String {
     format!("{file}\n{}", String::from_utf8_lossy(&contents))
 }
 
-fn check_error(case: &Path, outcome: Result<Cluster, String>) -> Result<(), String> {
+fn check_error(case: &Path, outcome: Result<BootstrapCluster, String>) -> Result<(), String> {
     let expected = fs::read_to_string(case.join("error.txt")).unwrap();
     let expected = expected
         .trim()
@@ -180,7 +180,7 @@ fn check_error(case: &Path, outcome: Result<Cluster, String>) -> Result<(), Stri
 }
 
 /// Checks every case of a folder of recorded results, and reports all failures.
-fn check_folder(folder: &str, check: impl Fn(&Path, &Settings<'_>) -> Result<(), String>) {
+fn check_folder(folder: &str, check: impl Fn(&Path, &BootstrapSettings<'_>) -> Result<(), String>) {
     let Some(root) = mco_testkit::reference_data("vectors") else {
         return;
     };
@@ -190,7 +190,7 @@ fn check_folder(folder: &str, check: impl Fn(&Path, &Settings<'_>) -> Result<(),
         &fs::read(root.join("pull-secret.yaml")).unwrap(),
     )
     .unwrap();
-    let settings = Settings {
+    let settings = BootstrapSettings {
         templates: Some(&templates),
         pull_secret: Some(&secret),
         controller_version: "was-not-built-properly",

@@ -1,6 +1,6 @@
 //! Whole directories: with and without a base, duplicate pools, pre-built images.
 
-use mco_core::config::render::Identity;
+use mco_core::config::render::RenderIdentity;
 use mco_core::generators::templates::TemplateTree;
 use serde_json::json;
 
@@ -18,13 +18,13 @@ fn a_directory_without_a_base_is_rendered_alone_and_with_one_in_full() {
     assert!(alone.controller_config.is_none());
     let embedded = TemplateTree::embedded();
     let full = assemble(&[user], Some(&embedded)).unwrap();
-    let identity = Identity {
+    let identity = RenderIdentity {
         controller_version: "test",
         release_version: "",
     };
     for outcome in full.render(identity) {
         let rendered = outcome.result.unwrap().rendered;
-        let kubelet = mco_ignition::Item::Unit("kubelet.service".to_owned());
+        let kubelet = mco_ignition::MergedItem::Unit("kubelet.service".to_owned());
         let by = rendered.provenance.contributors(&kubelet);
         assert_eq!(by.len(), 1, "{}", outcome.pool.metadata.name.unwrap());
         let origin = full.origins.of_item(by[0], &kubelet).unwrap();
@@ -69,7 +69,7 @@ fn pools_that_come_twice_and_pre_built_images() {
     let digest = "a".repeat(64);
     let good = format!("q.io/os@sha256:{digest}");
     let cluster = assemble(&[os_config(&good, "worker")], None).unwrap();
-    let outcomes = cluster.render(Identity {
+    let outcomes = cluster.render(RenderIdentity {
         controller_version: "test",
         release_version: "",
     });
@@ -121,7 +121,7 @@ fn a_release_beside_an_installers_streams_says_which_images_they_have() {
     infra["spec"]["osImageStream"] = json!({"name": "rhel-10"});
     let images = |objects: &[serde_json::Value]| {
         let cluster = assemble(objects, None)?;
-        let outcomes = cluster.render(Identity {
+        let outcomes = cluster.render(RenderIdentity {
             controller_version: "test",
             release_version: "",
         });

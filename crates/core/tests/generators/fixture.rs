@@ -2,7 +2,7 @@
 
 use mco_core::config::manifest::Manifest;
 use mco_core::generators::templates::TemplateTree;
-use mco_core::pipeline::bootstrap::{self, Cluster, Settings};
+use mco_core::pipeline::bootstrap::{self, BootstrapCluster, BootstrapSettings};
 use serde_json::{Value, json};
 
 pub fn pool(name: &str) -> Value {
@@ -73,10 +73,10 @@ pub fn manifests(objects: &[Value]) -> Vec<Manifest> {
     objects.iter().enumerate().flat_map(read).collect()
 }
 
-pub fn assemble(objects: &[Value], templates: Option<&TemplateTree>) -> Result<Cluster, String> {
+pub fn assemble(objects: &[Value], templates: Option<&TemplateTree>) -> Result<BootstrapCluster, String> {
     let mut all = vec![pool("master"), pool("worker")];
     all.extend_from_slice(objects);
-    let settings = Settings {
+    let settings = BootstrapSettings {
         templates,
         pull_secret: None,
         controller_version: "test",
@@ -93,7 +93,7 @@ pub fn assemble(objects: &[Value], templates: Option<&TemplateTree>) -> Result<C
 }
 
 /// The files of a generated MachineConfig, in order.
-pub fn files(cluster: &Cluster, config: &str) -> Vec<(String, String)> {
+pub fn files(cluster: &BootstrapCluster, config: &str) -> Vec<(String, String)> {
     let config = cluster
         .inventory
         .configs
@@ -117,7 +117,7 @@ pub fn files(cluster: &Cluster, config: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-pub fn file(cluster: &Cluster, config: &str, path: &str) -> Option<String> {
+pub fn file(cluster: &BootstrapCluster, config: &str, path: &str) -> Option<String> {
     files(cluster, config)
         .into_iter()
         .find(|(p, _)| p == path)

@@ -2,12 +2,12 @@
 
 use mco_api::{KubeletConfig, MachineConfigPool};
 use mco_core::generators::kubelet;
-use mco_core::pipeline::bootstrap::Cluster;
+use mco_core::pipeline::bootstrap::BootstrapCluster;
 use serde_json::{Value, json};
 
 use crate::fixture::{assemble, file, files, gates, kubelet_config, pool, runtime_config};
 
-fn kubelet_conf(cluster: &Cluster, config: &str) -> Value {
+fn kubelet_conf(cluster: &BootstrapCluster, config: &str) -> Value {
     let text = file(cluster, config, "/etc/kubernetes/kubelet.conf").unwrap();
     mco_core::config::manifest::value(&text).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mco_core::pipeline::bootstrap::Cluster;
+use mco_core::pipeline::bootstrap::BootstrapCluster;
 use serde_json::{Value, json};
 
 use crate::fixture::{assemble, controller_config, file, files, gates, image, mirrors};
@@ -10,7 +10,7 @@ use crate::fixture::{assemble, controller_config, file, files, gates, image, mir
 const REGISTRIES: &str = "99-worker-generated-registries";
 
 /// The entries of registries.conf in short form: scope, flags, mirrors.
-fn entries(cluster: &Cluster) -> Vec<String> {
+fn entries(cluster: &BootstrapCluster) -> Vec<String> {
     let text = file(cluster, REGISTRIES, "/etc/containers/registries.conf").unwrap_or_default();
     let mut entries: Vec<String> = Vec::new();
     let mut in_mirror = false;

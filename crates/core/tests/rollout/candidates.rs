@@ -1,6 +1,6 @@
 //! The choice of the next nodes in one pool.
 
-use mco_core::rollout::{Because, EventKind, HeldReason, TakenBy, View, plan};
+use mco_core::rollout::{Because, HeldReason, PlannedEventKind, RolloutView, TakenBy, plan};
 use serde_json::json;
 
 use crate::fixtures::*;
@@ -286,7 +286,7 @@ fn why_a_node_is_sent() {
         .actions
         .iter()
         .filter_map(|action| match action {
-            mco_core::rollout::Action::SetDesired { because, .. } => Some(*because),
+            mco_core::rollout::NodeAction::SetDesired { because, .. } => Some(*because),
             _ => None,
         })
         .collect();
@@ -350,7 +350,7 @@ fn pools_that_are_not_rolled_out() {
         assert_eq!(chores(&plan), over, "{name}: only what is over is cleaned up");
         assert_eq!(held(&plan), expected, "{name}");
         assert_eq!(plan.problem.as_deref(), problem, "{name}");
-        let told: Vec<(&str, &str)> = plan
+        let observed: Vec<(&str, &str)> = plan
             .events
             .iter()
             .map(|event| (event.reason.as_str(), event.message.as_str()))
@@ -359,7 +359,7 @@ fn pools_that_are_not_rolled_out() {
             .map(|problem| ("FailedRollout", problem))
             .into_iter()
             .collect();
-        assert_eq!(told, expected, "{name}");
+        assert_eq!(observed, expected, "{name}");
     }
 }
 
@@ -371,7 +371,7 @@ fn a_pool_that_selects_everything_selects_nothing_and_says_so() {
         (plan.actions.as_slice(), plan.held.as_slice()),
         (&[][..], &[][..])
     );
-    assert_eq!(plan.events[0].kind, EventKind::Warning);
+    assert_eq!(plan.events[0].kind, PlannedEventKind::Warning);
     assert_eq!(plan.events[0].reason, "SelectingAll");
 }
 
@@ -389,7 +389,7 @@ fn a_broken_pool_and_a_contested_node_leave_the_others_alone() {
     ];
     let nodes =
         nodes("n1 v0/v0; n2 v0/v0 role=infra role=gpu; n3 v0/v0 role=worker role=infra; n4 v0/v0 role=other");
-    let plan = plan(&View::new(&pools, &nodes));
+    let plan = plan(&RolloutView::new(&pools, &nodes));
     let sent_in = |pool: &str| sent(plan.pool(pool).unwrap());
     assert_eq!(
         ["worker", "infra", "gpu", "odd"].map(sent_in),
@@ -399,7 +399,7 @@ fn a_broken_pool_and_a_contested_node_leave_the_others_alone() {
         plan.contested[0].to_string(),
         "node n2 belongs to 2 custom roles, cannot proceed with this Node"
     );
-    assert_eq!(View::new(&pools, &nodes).unreadable_selectors().len(), 1);
+    assert_eq!(RolloutView::new(&pools, &nodes).unreadable_selectors().len(), 1);
 }
 
 #[test]
@@ -457,26 +457,26 @@ fn a_node_that_could_not_be_written_has_no_event() {
         &pool("worker", "v1", json!({"maxUnavailable": 2})),
         &nodes("n1 v0/v0; n2 v0/v0"),
     );
-    let told = |written: &[&str]| -> Vec<String> {
+    let observed = |written: &[&str]| -> Vec<String> {
         let events = plan.events_after(|node| written.contains(&node));
         events.into_iter().map(|event| event.message).collect()
     };
     assert_eq!(
-        told(&["n1", "n2"]),
+        observed(&["n1", "n2"]),
         ["Set target for 2 nodes to MachineConfig: v1"]
     );
-    assert_eq!(told(&["n2"]), ["Targeted node n2 to MachineConfig: v1"]);
-    assert_eq!(told(&[]), [""; 0]);
+    assert_eq!(observed(&["n2"]), ["Targeted node n2 to MachineConfig: v1"]);
+    assert_eq!(observed(&[]), [""; 0]);
 }
 
 #[test]
 fn a_plan_survives_being_written_down() {
     let pools = [pool("worker", "v1", json!({}))];
     let nodes = nodes("n1 v0/v0 cordoned; n2 v0/v0.5 Degraded; n3 v0/v0 role=infra; n4 v1/v1 tainted");
-    let plan = plan(&View::new(&pools, &nodes).with_topology(Some("HighlyAvailable")));
+    let plan = plan(&RolloutView::new(&pools, &nodes).with_topology(Some("HighlyAvailable")));
     let text = serde_json::to_string(&plan).unwrap();
     assert_eq!(
-        serde_json::from_str::<mco_core::rollout::Plan>(&text).unwrap(),
+        serde_json::from_str::<mco_core::rollout::RolloutPlan>(&text).unwrap(),
         plan
     );
 }
@@ -562,8 +562,11 @@ fn a_node_installed_for_a_custom_pool_gets_its_labels_once() {
             pool("infra", "v1", json!({"nodeSelector": selector})),
         ];
         let nodes = nodes(fleet);
-        let view =
-            View::new(&pools, &nodes).with_first_pivots([("r", "infra"), ("other", "worker"), ("g", "gone")]);
+        let view = RolloutView::new(&pools, &nodes).with_first_pivots([
+            ("r", "infra"),
+            ("other", "worker"),
+            ("g", "gone"),
+        ]);
         let plan = plan(&view);
         let worker = plan.pool("worker").unwrap();
         let joins: Vec<String> = chores(worker)
@@ -587,7 +590,7 @@ fn a_node_that_joined_or_was_marked_is_the_users_own() {
         .as_mut()
         .unwrap()
         .insert(key("customPoolLabelsApplied"), String::new());
-    let plan = plan(&View::new(&pools, &marked).with_first_pivots([("r", "infra")]));
+    let plan = plan(&RolloutView::new(&pools, &marked).with_first_pivots([("r", "infra")]));
     assert_eq!(
         sent(plan.pool("worker").unwrap()),
         "n1",

@@ -2,8 +2,8 @@
 //! workloads.
 
 use k8s_openapi::api::core::v1::Node;
-use mco_core::rollout::control_plane::{Workloads, role_change};
-use mco_core::rollout::{Plan, TargetState, View, plan};
+use mco_core::rollout::control_plane::{ControlPlaneWorkloads, role_change};
+use mco_core::rollout::{RolloutPlan, RolloutView, TargetState, plan};
 use serde_json::{Value, json};
 
 use crate::fixtures::*;
@@ -59,7 +59,7 @@ fn one_at_a_time_and_the_operators_node_last() {
     for (name, fleet, operator, expected, event) in cases {
         let pools = [pool("master", "v1", json!({"maxUnavailable": 3}))];
         let nodes = masters(fleet);
-        let view = View::new(&pools, &nodes).with_operator_node(operator);
+        let view = RolloutView::new(&pools, &nodes).with_operator_node(operator);
         let plan = plan(&view);
         let master = plan.pool("master").unwrap();
         assert_eq!(sent(master), expected, "{name}");
@@ -73,10 +73,10 @@ fn one_at_a_time_and_the_operators_node_last() {
 
 #[test]
 fn control_plane_and_arbiter_never_go_together() {
-    let arbiter_plan = |fleet: &str, master: Value, arbiter: Value| -> Plan {
+    let arbiter_plan = |fleet: &str, master: Value, arbiter: Value| -> RolloutPlan {
         let pools = [pool("master", "v1", master), pool("arbiter", "v1", arbiter)];
         let nodes = masters(fleet);
-        plan(&View::new(&pools, &nodes).with_topology(Some("HighlyAvailableArbiter")))
+        plan(&RolloutView::new(&pools, &nodes).with_topology(Some("HighlyAvailableArbiter")))
     };
     let paused = || json!({"paused": true});
     let cases = [
@@ -157,7 +157,7 @@ fn an_arbiter_waits_for_a_control_plane_that_is_about_to_get_another_target() {
     let nodes = masters("a v1/v1; b v1/v1; x v0/v0 role=arbiter;");
     let sent_while = |target_state, master: Value| {
         let pools = [pool("master", "v1", master), pool("arbiter", "v1", json!({}))];
-        let view = View::new(&pools, &nodes)
+        let view = RolloutView::new(&pools, &nodes)
             .with_topology(Some("HighlyAvailableArbiter"))
             .with_target_state("master", target_state);
         let plan = plan(&view);
@@ -181,7 +181,7 @@ fn without_masters_an_arbiter_waits_and_elsewhere_it_is_an_ordinary_pool() {
     let pools = [pool("arbiter", "v1", json!({}))];
     let nodes = masters("x v0/v0 role=arbiter; y v0/v0 role=arbiter;");
     let sent_in = |topology| {
-        let plan = plan(&View::new(&pools, &nodes).with_topology(Some(topology)));
+        let plan = plan(&RolloutView::new(&pools, &nodes).with_topology(Some(topology)));
         sent(plan.pool("arbiter").unwrap())
     };
     assert_eq!(sent_in("HighlyAvailableArbiter"), "");
@@ -208,37 +208,37 @@ fn control_plane_nodes_say_whether_they_take_users_work() {
         (
             "a worker is none of it",
             master(&["worker"], json!([])),
-            Workloads::KeptAway,
+            ControlPlaneWorkloads::KeptAway,
             json!(null),
         ),
         (
             "nothing is said",
             master(&["master"], json!([])),
-            Workloads::Unspecified,
+            ControlPlaneWorkloads::Unspecified,
             json!({"labels": {role_control_plane: ""}}),
         ),
         (
             "welcome",
             master(&["master", "control-plane"], all.clone()),
-            Workloads::Welcome,
+            ControlPlaneWorkloads::Welcome,
             json!({"labels": {worker: ""}, "taints": [taint("theirs")]}),
         ),
         (
             "welcome already",
             master(&["master", "control-plane", "worker"], json!([taint("theirs")])),
-            Workloads::Welcome,
+            ControlPlaneWorkloads::Welcome,
             json!(null),
         ),
         (
             "unschedulable",
             master(&["master", "control-plane", "worker"], json!([taint("theirs")])),
-            Workloads::KeptAway,
+            ControlPlaneWorkloads::KeptAway,
             json!({"labels": {worker: null}, "taints": [taint("theirs"), taint(role_master)]}),
         ),
         (
             "unschedulable already",
             master(&["master", "control-plane"], all),
-            Workloads::KeptAway,
+            ControlPlaneWorkloads::KeptAway,
             json!(null),
         ),
     ];

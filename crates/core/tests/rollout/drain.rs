@@ -6,8 +6,8 @@ use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
 use mco_core::rollout::drain::pods::{Concern, Excuse, fate, overstays};
 use mco_core::rollout::drain::timing::{RETRY, SLOW_RETRY};
 use mco_core::rollout::drain::{
-    Budgets, Completion, Cordon, CordonOrigin, Decision, DrainRecord, Eviction, Fate, Lift, Pace, Policy,
-    complete, cordon, decide, pace, reason_patch,
+    Budgets, Completion, Cordon, CordonOrigin, DrainDecision, DrainPace, DrainPolicy, DrainRecord, Eviction,
+    Lift, PodFate, complete, cordon, decide, pace, reason_patch,
 };
 use serde_json::{Value, json};
 
@@ -40,18 +40,18 @@ fn record(request: &str, since: i64, cordon: CordonOrigin) -> DrainRecord {
 #[test]
 fn what_a_node_asks_for() {
     use CordonOrigin::{Found, Made};
-    let uncordon = |lift| Decision::Uncordon {
+    let uncordon = |lift| DrainDecision::Uncordon {
         request: "uncordon-b".to_owned(),
         lift,
     };
     let (made, found) = (record("drain-b", 5, Made), record("drain-b", 5, Found));
-    let fresh = |cordon| Decision::Cordon(record("drain-b", 9, cordon));
+    let fresh = |cordon| DrainDecision::Cordon(record("drain-b", 9, cordon));
     let cases = vec![
-        ("nothing", asking("", "", false, None), Decision::Nothing),
+        ("nothing", asking("", "", false, None), DrainDecision::Nothing),
         (
             "nothing more",
             asking("drain-b", "drain-b", true, Some(&made)),
-            Decision::Nothing,
+            DrainDecision::Nothing,
         ),
         (
             "a drain was called off, and the request to uncordon reads like the last one that was done",
@@ -66,12 +66,12 @@ fn what_a_node_asks_for() {
         (
             "uncordoned by another client after the drain",
             asking("drain-b", "drain-b", false, Some(&made)),
-            Decision::Disown(found.clone()),
+            DrainDecision::Disown(found.clone()),
         ),
         (
             "uncordoned by another client after the drain, and recorded",
             asking("drain-b", "drain-b", false, Some(&found)),
-            Decision::Nothing,
+            DrainDecision::Nothing,
         ),
         (
             "a drain",
@@ -86,22 +86,22 @@ fn what_a_node_asks_for() {
         (
             "a drain that has begun",
             asking("drain-b", "uncordon-a", true, Some(&made)),
-            Decision::Evict(made.clone()),
+            DrainDecision::Evict(made.clone()),
         ),
         (
             "a drain that has begun under a foreign cordon",
             asking("drain-b", "", true, Some(&found)),
-            Decision::Evict(found.clone()),
+            DrainDecision::Evict(found.clone()),
         ),
         (
             "uncordoned by another client during the drain: the timeout continues",
             asking("drain-b", "uncordon-a", false, Some(&made)),
-            Decision::Cordon(made.clone()),
+            DrainDecision::Cordon(made.clone()),
         ),
         (
             "a foreign cordon removed during the drain: now it is ours",
             asking("drain-b", "uncordon-a", false, Some(&found)),
-            Decision::Cordon(made.clone()),
+            DrainDecision::Cordon(made.clone()),
         ),
         (
             "another drain while drained: still our cordon, another clock",
@@ -111,12 +111,12 @@ fn what_a_node_asks_for() {
         (
             "another target during a drain: the same pods are in the way, so the clock goes on",
             asking("drain-b", "", true, Some(&record("drain-a", 5, Made))),
-            Decision::Cordon(made.clone()),
+            DrainDecision::Cordon(made.clone()),
         ),
         (
             "another target during a drain that another client uncordoned",
             asking("drain-b", "uncordon-x", false, Some(&record("drain-a", 5, Made))),
-            Decision::Cordon(made.clone()),
+            DrainDecision::Cordon(made.clone()),
         ),
         (
             "another drain under a foreign cordon",
@@ -178,24 +178,24 @@ fn each_step_is_one_write() {
     let made = record("drain-b", 0, CordonOrigin::Made);
     let last = key("lastAppliedDrain");
     let cases = [
-        (Decision::Nothing, json!(null)),
-        (Decision::Evict(made.clone()), json!(null)),
+        (DrainDecision::Nothing, json!(null)),
+        (DrainDecision::Evict(made.clone()), json!(null)),
         (
-            Decision::Cordon(made.clone()),
+            DrainDecision::Cordon(made.clone()),
             json!({
                 "metadata": {"annotations": {DRAIN_RECORD: made.to_annotation(), last.clone(): null}},
                 "spec": {"unschedulable": true},
             }),
         ),
         (
-            Decision::Uncordon {
+            DrainDecision::Uncordon {
                 request: "uncordon-b".to_owned(),
                 lift: Lift::Cordon,
             },
             json!({"metadata": {"annotations": {last.clone(): "uncordon-b", DRAIN_RECORD: null}}, "spec": {"unschedulable": null}}),
         ),
         (
-            Decision::Uncordon {
+            DrainDecision::Uncordon {
                 request: "uncordon-b".to_owned(),
                 lift: Lift::Nothing,
             },
@@ -252,8 +252,8 @@ fn cordoned_by(manager: &str, mut node: Node) -> Node {
 fn a_drain_that_the_go_controller_began_was_left_cordoned_and_is_finished() {
     use CordonOrigin::{Found, Made};
     let theirs = |node| cordoned_by("machine-config-controller", node);
-    let fresh = |cordon| Decision::Cordon(record("drain-b", 9, cordon));
-    let uncordon = |lift| Decision::Uncordon {
+    let fresh = |cordon| DrainDecision::Cordon(record("drain-b", 9, cordon));
+    let uncordon = |lift| DrainDecision::Uncordon {
         request: "uncordon-b".to_owned(),
         lift,
     };
@@ -351,81 +351,86 @@ fn which_pods_go() {
     let mirror = || json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "h"}}});
     let leaving = || json!({"metadata": {"deletionTimestamp": time(0)}});
     let replicated = || owned_by("ReplicaSet", "r");
-    let strict = Policy {
+    let strict = DrainPolicy {
         force: false,
         ignore_daemon_sets: false,
         delete_empty_dir_data: false,
     };
-    let although = Fate::EvictAlthough;
+    let although = PodFate::EvictAlthough;
     // the action with the default policy, and with a policy that allows nothing
     let cases = [
-        ("an ordinary pod", replicated(), Fate::Evict, Fate::Evict),
+        ("an ordinary pod", replicated(), PodFate::Evict, PodFate::Evict),
         (
             "a live DaemonSet pod",
             owned_by("DaemonSet", "ds"),
-            Fate::Stay(Excuse::DaemonSet),
-            Fate::Refuse(Concern::DaemonSet),
+            PodFate::Stay(Excuse::DaemonSet),
+            PodFate::Refuse(Concern::DaemonSet),
         ),
         (
             "a finished DaemonSet pod",
             and(owned_by("DaemonSet", "ds"), finished()),
-            Fate::Evict,
-            Fate::Evict,
+            PodFate::Evict,
+            PodFate::Evict,
         ),
         (
             "a pod whose DaemonSet is gone",
             owned_by("DaemonSet", "gone"),
             although(Concern::OrphanOfDaemonSet),
-            Fate::Refuse(Concern::OrphanOfDaemonSet),
+            PodFate::Refuse(Concern::OrphanOfDaemonSet),
         ),
         (
             "a mirror pod",
             mirror(),
-            Fate::Stay(Excuse::Mirror),
-            Fate::Stay(Excuse::Mirror),
+            PodFate::Stay(Excuse::Mirror),
+            PodFate::Stay(Excuse::Mirror),
         ),
         (
             "a pod with local data",
             and(replicated(), data()),
             although(Concern::LocalStorage),
-            Fate::Refuse(Concern::LocalStorage),
+            PodFate::Refuse(Concern::LocalStorage),
         ),
         (
             "a finished pod with local data",
             and(and(replicated(), data()), finished()),
-            Fate::Evict,
-            Fate::Evict,
+            PodFate::Evict,
+            PodFate::Evict,
         ),
         (
             "an unmanaged pod",
             json!({}),
             although(Concern::Unmanaged),
-            Fate::Refuse(Concern::Unmanaged),
+            PodFate::Refuse(Concern::Unmanaged),
         ),
-        ("a finished unmanaged pod", finished(), Fate::Evict, Fate::Evict),
+        (
+            "a finished unmanaged pod",
+            finished(),
+            PodFate::Evict,
+            PodFate::Evict,
+        ),
         (
             "a failed unmanaged pod",
             json!({"status": {"phase": "Failed"}}),
-            Fate::Evict,
-            Fate::Evict,
+            PodFate::Evict,
+            PodFate::Evict,
         ),
         (
             "a pod that is leaving",
             and(replicated(), leaving()),
-            Fate::Leaving,
-            Fate::Leaving,
+            PodFate::Leaving,
+            PodFate::Leaving,
         ),
         (
             "a live DaemonSet pod that is leaving",
             and(owned_by("DaemonSet", "ds"), leaving()),
-            Fate::Stay(Excuse::DaemonSet),
-            Fate::Refuse(Concern::DaemonSet),
+            PodFate::Stay(Excuse::DaemonSet),
+            PodFate::Refuse(Concern::DaemonSet),
         ),
     ];
     let exists = |_: &str, name: &str| name == "ds";
     for (name, more, by_default, strictly) in cases {
         let pod = pod("p", more);
-        assert_eq!(fate(&pod, Policy::default(), exists), by_default, "{name}");
+        assert_eq!(fate(&pod, DrainPolicy::default(), exists), by_default, "{name}");
         assert_eq!(fate(&pod, strict, exists), strictly, "{name}, strictly");
     }
 }
@@ -439,12 +444,12 @@ fn a_drain_is_finished_when_only_pods_remain_that_may() {
             json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": ""}}}),
         ),
     ];
-    assert!(Eviction::of_pods(&stays, Policy::default(), |_, _| true).is_finished());
+    assert!(Eviction::of_pods(&stays, DrainPolicy::default(), |_, _| true).is_finished());
     let leaving = [pod("a-1", json!({"metadata": {"deletionTimestamp": time(0)}}))];
-    let eviction = Eviction::of_pods(&leaving, Policy::default(), |_, _| true);
+    let eviction = Eviction::of_pods(&leaving, DrainPolicy::default(), |_, _| true);
     assert!(!eviction.is_finished(), "a pod that is leaving is waited for");
     let concerned = [pod("a-1", json!({}))];
-    let eviction = Eviction::of_pods(&concerned, Policy::default(), |_, _| true);
+    let eviction = Eviction::of_pods(&concerned, DrainPolicy::default(), |_, _| true);
     assert_eq!(eviction.concerns, [("shop/a-1".to_owned(), Concern::Unmanaged)]);
 }
 
@@ -572,17 +577,17 @@ fn who_and_what_is_in_the_way_of_a_drain() {
 #[test]
 fn patience_is_counted_from_the_recorded_start() {
     let minutes = |minutes: i64| pace(at(0), at(minutes * 60));
-    assert_eq!(minutes(0), Pace::Fresh);
-    assert_eq!(minutes(10), Pace::Fresh);
-    assert_eq!(minutes(11), Pace::Slow);
-    assert_eq!(minutes(60), Pace::Slow);
-    assert_eq!(minutes(61), Pace::Overdue);
-    assert_eq!(pace(at(100), at(0)), Pace::Fresh, "another clock was ahead");
+    assert_eq!(minutes(0), DrainPace::Fresh);
+    assert_eq!(minutes(10), DrainPace::Fresh);
+    assert_eq!(minutes(11), DrainPace::Slow);
+    assert_eq!(minutes(60), DrainPace::Slow);
+    assert_eq!(minutes(61), DrainPace::Overdue);
+    assert_eq!(pace(at(100), at(0)), DrainPace::Fresh, "another clock was ahead");
     assert_eq!(
-        (Pace::Fresh.retry_after(), Pace::Overdue.retry_after()),
+        (DrainPace::Fresh.retry_after(), DrainPace::Overdue.retry_after()),
         (RETRY, SLOW_RETRY)
     );
-    assert!(Pace::Overdue.is_alarming() && !Pace::Slow.is_alarming());
+    assert!(DrainPace::Overdue.is_alarming() && !DrainPace::Slow.is_alarming());
 }
 
 #[test]
@@ -590,17 +595,17 @@ fn events_name_what_blocks() {
     let pods = [pod("db-0", json!({}))];
     let budgets = [budget("db", json!({}), 0, json!({}))];
     let blockers = Budgets::new(&budgets).blockers("n", &pods);
-    assert_eq!(Pace::Fresh.event("n", &blockers), None);
-    let slow = Pace::Slow.event("n", &blockers).unwrap();
+    assert_eq!(DrainPace::Fresh.event("n", &blockers), None);
+    let slow = DrainPace::Slow.event("n", &blockers).unwrap();
     assert_eq!(slow.reason, "DrainThresholdExceeded");
-    let overdue = Pace::Overdue.event("n", &blockers).unwrap();
+    let overdue = DrainPace::Overdue.event("n", &blockers).unwrap();
     assert_eq!(overdue.reason, "DrainFailed");
     assert_eq!(
         overdue.message,
         "node n: drain exceeded timeout: 1h0m0s. Will continue to retry. \
          n waits for pod shop/db-0 (budget shop/db allows 0 disruptions)"
     );
-    let plain = Pace::Overdue.event("n", &[""; 0]).unwrap();
+    let plain = DrainPace::Overdue.event("n", &[""; 0]).unwrap();
     assert_eq!(
         plain.message,
         "node n: drain exceeded timeout: 1h0m0s. Will continue to retry."
@@ -639,9 +644,9 @@ fn a_pod_that_does_not_leave_is_an_obstacle_once_its_grace_period_is_well_over()
 
 #[test]
 fn the_reason_is_the_controllers_only_while_the_daemon_waits_and_has_said_nothing() {
-    let node = |state: &str, reason: &str, told: Option<&str>| {
+    let node = |state: &str, reason: &str, observed: Option<&str>| {
         let mut record = record("drain-b", 5, CordonOrigin::Made);
-        record.waiting_for = told.map(str::to_owned);
+        record.waiting_for = observed.map(str::to_owned);
         let mut node = asking("drain-b", "uncordon-a", true, Some(&record));
         let annotations = node.metadata.annotations.get_or_insert_default();
         annotations.insert(key("state"), state.to_owned());

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use mco_api::MachineConfigPool;
 use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
 use mco_core::rollout::drain::{CordonOrigin, DrainRecord};
-use mco_core::rollout::{Action, PoolPlan, View};
+use mco_core::rollout::{NodeAction, PoolPlan, RolloutView};
 use serde_json::{Value, json};
 
 pub fn at(second: i64) -> Timestamp {
@@ -125,7 +125,7 @@ pub fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
 
 /// The plan for the one pool `worker`.
 pub fn plan_worker(pool: &MachineConfigPool, nodes: &[Node]) -> PoolPlan {
-    let view = View::new([pool], nodes);
+    let view = RolloutView::new([pool], nodes);
     mco_core::rollout::plan(&view).pool("worker").unwrap().clone()
 }
 
@@ -135,12 +135,12 @@ pub fn sent(plan: &PoolPlan) -> String {
 
 /// The actions of the plan other than new targets, one word each.
 pub fn chores(plan: &PoolPlan) -> String {
-    let chore = |action: &Action| match action {
-        Action::SetDesired { .. } => None,
-        Action::AddUpdateTaint { node } => Some(format!("taint:{node}")),
-        Action::RemoveUpdateTaint { node } => Some(format!("untaint:{node}")),
-        Action::SetControlPlaneTopology { node, topology } => Some(format!("{topology}:{node}")),
-        Action::JoinPool { node, pool, labels } => {
+    let chore = |action: &NodeAction| match action {
+        NodeAction::SetDesired { .. } => None,
+        NodeAction::AddUpdateTaint { node } => Some(format!("taint:{node}")),
+        NodeAction::RemoveUpdateTaint { node } => Some(format!("untaint:{node}")),
+        NodeAction::SetControlPlaneTopology { node, topology } => Some(format!("{topology}:{node}")),
+        NodeAction::JoinPool { node, pool, labels } => {
             let labels: Vec<String> = labels
                 .iter()
                 .map(|(key, value)| format!("{key}={value}"))

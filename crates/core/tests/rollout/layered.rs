@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Node;
 use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use mco_core::rollout::target::{BuildState, Layering};
-use mco_core::rollout::{PoolPlan, View, plan};
+use mco_core::rollout::{PoolPlan, RolloutView, plan};
 use serde_json::{Value, json};
 
 use crate::fixtures::*;
@@ -38,7 +38,7 @@ fn plan_layered(
     configs: &[MachineOSConfig],
     builds: &[MachineOSBuild],
 ) -> PoolPlan {
-    let view = View::new([pool], nodes).with_images(configs, builds);
+    let view = RolloutView::new([pool], nodes).with_images(configs, builds);
     plan(&view).pool("worker").unwrap().clone()
 }
 

@@ -2,7 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use mco_core::rollout::node_progress::{
-    Applied, Phase, complete, config_version, observed_generation, report, report_all, report_while_degraded,
+    Applied, UpdatePhase, complete, config_version, observed_generation, report, report_all,
+    report_while_degraded,
 };
 
 use crate::fixtures::*;
@@ -24,7 +25,7 @@ fn message<'a>(conditions: &'a [Condition], type_: &str) -> &'a str {
         .message
 }
 
-fn step(conditions: &[Condition], phase: &Phase, second: i64) -> Vec<Condition> {
+fn step(conditions: &[Condition], phase: &UpdatePhase, second: i64) -> Vec<Condition> {
     report(conditions, phase, "n", "rendered-1", &time(second))
         .unwrap_or_else(|| panic!("{phase:?} changed nothing"))
 }
@@ -36,59 +37,59 @@ fn an_update_with_a_reboot_step_by_step() {
     let applied = "UpdateExecuted=True:AppliedFilesAndOS Cordoned=True:UpdateExecutedCordoned \
                    Drained=True:UpdateExecutedDrained AppliedFilesAndOS=True:UpdateExecutedAppliedFilesAndOS";
     let story = [
-        (Phase::NeedsUpdate, String::new()),
+        (UpdatePhase::NeedsUpdate, String::new()),
         (
-            Phase::Prepared {
+            UpdatePhase::Prepared {
                 post_actions: vec![],
                 drain_required: true,
             },
             prepared.to_owned(),
         ),
         (
-            Phase::Cordoned,
+            UpdatePhase::Cordoned,
             format!("{prepared} {executed}:Cordoned Cordoned=True:UpdateExecutedCordoned"),
         ),
         (
-            Phase::Draining,
+            UpdatePhase::Draining,
             format!(
                 "{prepared} {executed}:Drained Cordoned=True:UpdateExecutedCordoned Drained=Unknown:UpdateExecutedDrained"
             ),
         ),
         (
-            Phase::Drained,
+            UpdatePhase::Drained,
             format!(
                 "{prepared} {executed}:Drained Cordoned=True:UpdateExecutedCordoned Drained=True:UpdateExecutedDrained"
             ),
         ),
         (
-            Phase::Applying(Applied::FilesAndOs),
+            UpdatePhase::Applying(Applied::FilesAndOs),
             format!(
                 "{prepared} {executed}:AppliedFilesAndOS Cordoned=True:UpdateExecutedCordoned Drained=True:UpdateExecutedDrained AppliedFilesAndOS=Unknown:UpdateExecutedAppliedFilesAndOS"
             ),
         ),
         (
-            Phase::Applied(Applied::FilesAndOs),
+            UpdatePhase::Applied(Applied::FilesAndOs),
             format!("{prepared} {applied}"),
         ),
         (
-            Phase::RebootPending,
+            UpdatePhase::RebootPending,
             format!("{prepared} {applied} RebootedNode=Unknown:RebootedNode"),
         ),
         (
-            Phase::Rebooted,
+            UpdatePhase::Rebooted,
             format!("{prepared} {applied} RebootedNode=True:RebootedNode"),
         ),
         (
-            Phase::Resumed,
+            UpdatePhase::Resumed,
             format!("{prepared} {applied} RebootedNode=True:RebootedNode Resumed=True:Resumed"),
         ),
         (
-            Phase::Uncordoned,
+            UpdatePhase::Uncordoned,
             format!(
                 "{prepared} {applied} RebootedNode=True:RebootedNode Resumed=True:Resumed UpdateComplete=True:Uncordoned Uncordoned=True:UpdateCompleteUncordoned"
             ),
         ),
-        (Phase::Updated, "Updated=True:Updated".to_owned()),
+        (UpdatePhase::Updated, "Updated=True:Updated".to_owned()),
     ];
     let mut conditions = Vec::new();
     for (second, (phase, expected)) in (0..).zip(story) {
@@ -106,9 +107,9 @@ fn an_update_with_a_reboot_step_by_step() {
 #[test]
 fn messages_that_people_and_programs_know() {
     let cases = [
-        (Phase::NeedsUpdate, "Updated", "Node n needs an update"),
+        (UpdatePhase::NeedsUpdate, "Updated", "Node n needs an update"),
         (
-            Phase::Prepared {
+            UpdatePhase::Prepared {
                 post_actions: vec!["reload crio".to_owned()],
                 drain_required: false,
             },
@@ -116,21 +117,25 @@ fn messages_that_people_and_programs_know() {
             "Update Compatible. Post Cfg Actions: [reload crio] Drain Required: false",
         ),
         (
-            Phase::DrainNotRequired,
+            UpdatePhase::DrainNotRequired,
             "Drained",
             "Node Drain Not required for this update.",
         ),
-        (Phase::RebootPending, "RebootedNode", "Upgrade requires a reboot."),
-        (Phase::Succeeded, "NodeDegraded", "Node n upgrade succeeded"),
         (
-            Phase::Failed {
+            UpdatePhase::RebootPending,
+            "RebootedNode",
+            "Upgrade requires a reboot.",
+        ),
+        (UpdatePhase::Succeeded, "NodeDegraded", "Node n upgrade succeeded"),
+        (
+            UpdatePhase::Failed {
                 error: "disk full".to_owned(),
             },
             "NodeDegraded",
             "Node n upgrade failure. disk full",
         ),
         (
-            Phase::Cordoned,
+            UpdatePhase::Cordoned,
             "Uncordoned",
             "This node has not yet entered the Uncordoned phase",
         ),
@@ -138,11 +143,11 @@ fn messages_that_people_and_programs_know() {
     for (phase, type_, expected) in cases {
         assert_eq!(message(&step(&[], &phase, 0), type_), expected, "{phase:?}");
     }
-    let none = step(&[], &Phase::PostActionsDone { actions: vec![] }, 0);
+    let none = step(&[], &UpdatePhase::PostActionsDone { actions: vec![] }, 0);
     assert_eq!(shown(&none), "UpdatePostActionComplete=True:None");
     let impossible = step(
         &[],
-        &Phase::Incompatible {
+        &UpdatePhase::Incompatible {
             error: "x".to_owned(),
         },
         0,
@@ -152,12 +157,12 @@ fn messages_that_people_and_programs_know() {
 
 #[test]
 fn saying_the_same_again_changes_nothing() {
-    let before = step(&[], &Phase::Draining, 0);
+    let before = step(&[], &UpdatePhase::Draining, 0);
     assert_eq!(
-        report(&before, &Phase::Draining, "n", "rendered-1", &time(9)),
+        report(&before, &UpdatePhase::Draining, "n", "rendered-1", &time(9)),
         None
     );
-    let after = step(&before, &Phase::Drained, 9);
+    let after = step(&before, &UpdatePhase::Drained, 9);
     let since = |type_: &str| {
         after
             .iter()
@@ -174,7 +179,7 @@ fn saying_the_same_again_changes_nothing() {
 fn a_new_update_forgets_the_failure_of_the_old_and_nothing_of_others() {
     let mut conditions = step(
         &[],
-        &Phase::Failed {
+        &UpdatePhase::Failed {
             error: "x".to_owned(),
         },
         0,
@@ -183,7 +188,7 @@ fn a_new_update_forgets_the_failure_of_the_old_and_nothing_of_others() {
     beside.type_ = "PinnedImageSetsDegraded".to_owned();
     beside.status = "True".to_owned();
     conditions.push(beside.clone());
-    let after = step(&conditions, &Phase::NeedsUpdate, 5);
+    let after = step(&conditions, &UpdatePhase::NeedsUpdate, 5);
     assert_eq!(shown(&after), "PinnedImageSetsDegraded=True:NotYetOccurred");
     assert_eq!(after.last(), Some(&beside));
     assert_eq!(
@@ -194,17 +199,17 @@ fn a_new_update_forgets_the_failure_of_the_old_and_nothing_of_others() {
 
 #[test]
 fn a_retry_does_not_clear_node_degraded_while_the_node_is_degraded() {
-    let failed = Phase::Failed {
+    let failed = UpdatePhase::Failed {
         error: "disk full".to_owned(),
     };
-    let mut conditions = step(&step(&[], &Phase::NeedsUpdate, 0), &failed, 1);
+    let mut conditions = step(&step(&[], &UpdatePhase::NeedsUpdate, 0), &failed, 1);
     let retry = [
-        Phase::NeedsUpdate,
-        Phase::Prepared {
+        UpdatePhase::NeedsUpdate,
+        UpdatePhase::Prepared {
             post_actions: vec![],
             drain_required: true,
         },
-        Phase::Applying(Applied::Files),
+        UpdatePhase::Applying(Applied::Files),
     ];
     for (second, phase) in (2..).zip(retry) {
         let now = time(second);
@@ -220,29 +225,36 @@ fn a_retry_does_not_clear_node_degraded_while_the_node_is_degraded() {
     }
     let again = report_while_degraded(
         &conditions,
-        &Phase::Applying(Applied::Files),
+        &UpdatePhase::Applying(Applied::Files),
         "disk full",
         "n",
         "rendered-1",
         &time(9),
     );
     assert_eq!(again, None, "nothing has changed");
-    let empty = report_while_degraded(&[], &Phase::NeedsUpdate, "disk full", "n", "rendered-1", &time(9));
+    let empty = report_while_degraded(
+        &[],
+        &UpdatePhase::NeedsUpdate,
+        "disk full",
+        "n",
+        "rendered-1",
+        &time(9),
+    );
     assert_eq!(shown(&empty.unwrap()), "NodeDegraded=True:NodeDegraded");
 }
 
 #[test]
 fn steps_that_an_object_misses_do_not_hide_what_another_writer_has_reported() {
-    let drain = [Phase::Cordoned, Phase::Draining];
+    let drain = [UpdatePhase::Cordoned, UpdatePhase::Draining];
     let mut by_controller = report_all(&[], &drain, "n", "rendered-1", &time(5)).unwrap();
     let mut beside = by_controller[0].clone();
     beside.type_ = "PinnedImageSetsDegraded".to_owned();
     by_controller.push(beside.clone());
-    let prepared = Phase::Prepared {
+    let prepared = UpdatePhase::Prepared {
         post_actions: vec![],
         drain_required: true,
     };
-    let by_daemon = step(&step(&[], &Phase::NeedsUpdate, 9), &prepared, 9);
+    let by_daemon = step(&step(&[], &UpdatePhase::NeedsUpdate, 9), &prepared, 9);
     let after = complete(&by_controller, by_daemon.clone());
     assert_eq!(
         shown(&after),
@@ -259,7 +271,7 @@ fn steps_that_an_object_misses_do_not_hide_what_another_writer_has_reported() {
 fn where_a_node_goes_is_shown_once_it_can() {
     let prepared = step(
         &[],
-        &Phase::Prepared {
+        &UpdatePhase::Prepared {
             post_actions: vec![],
             drain_required: true,
         },
@@ -283,10 +295,10 @@ fn the_observed_generation_never_decreases() {
 
 #[test]
 fn steps_that_were_reported_before_are_no_news_although_they_pass_through_others() {
-    let drain = [Phase::Cordoned, Phase::Draining, Phase::Drained];
+    let drain = [UpdatePhase::Cordoned, UpdatePhase::Draining, UpdatePhase::Drained];
     let reported =
         |conditions: &[Condition], second| report_all(conditions, &drain, "n", "rendered-1", &time(second));
-    let begun = step(&[], &Phase::NeedsUpdate, 1);
+    let begun = step(&[], &UpdatePhase::NeedsUpdate, 1);
     let drained = reported(&begun, 2).unwrap();
     assert_eq!(
         shown(&drained),

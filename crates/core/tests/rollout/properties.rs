@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
 use mco_core::rollout::budget::max_unavailable;
-use mco_core::rollout::{Action, Because, Plan, View, plan, waves};
+use mco_core::rollout::{Because, NodeAction, RolloutPlan, RolloutView, plan, waves};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -77,11 +77,11 @@ fn name_of(fleet: &Fleet, index: usize) -> Option<String> {
 }
 
 /// Checks the invariants of the rollout controller around one of its reconciles.
-fn controlled_turn(fleet: &mut Fleet) -> Result<Plan, TestCaseError> {
+fn controlled_turn(fleet: &mut Fleet) -> Result<RolloutPlan, TestCaseError> {
     let before = fleet.clone();
     let plan = fleet.rollout_controller();
     let nodes_before = before.nodes();
-    let view = View::new(&before.pools, &nodes_before);
+    let view = RolloutView::new(&before.pools, &nodes_before);
     let homes: BTreeMap<&str, &str> = view
         .pools
         .iter()
@@ -147,7 +147,7 @@ fn controlled_turn(fleet: &mut Fleet) -> Result<Plan, TestCaseError> {
             .map(move |action| (plan.pool.as_str(), action))
     }) {
         prop_assert_eq!(homes.get(action.node()), Some(&pool), "a node of another pool");
-        if let Action::SetDesired {
+        if let NodeAction::SetDesired {
             node,
             because: Because::Turn,
             ..
@@ -319,7 +319,7 @@ proptest! {
             prop_assert!(node.annotation(DRAIN_RECORD).is_none(), "{} was left with a record", node.name);
         }
         let nodes = fleet.nodes();
-        prop_assert_eq!(plan(&View::new(&fleet.pools, &nodes)).actions_by_node().len(), 0, "nothing is left to do");
+        prop_assert_eq!(plan(&RolloutView::new(&fleet.pools, &nodes)).actions_by_node().len(), 0, "nothing is left to do");
     }
 
     #[test]
@@ -340,7 +340,7 @@ proptest! {
             name.bytes().fold(seed, |hash, byte| hash.rotate_left(7) ^ u64::from(byte).wrapping_mul(0x9E37_79B9))
         });
         let pools: Vec<_> = fleet.pools.iter().rev().cloned().collect();
-        prop_assert_eq!(plan(&View::new(&fleet.pools, &nodes)), plan(&View::new(&pools, &shuffled)));
+        prop_assert_eq!(plan(&RolloutView::new(&fleet.pools, &nodes)), plan(&RolloutView::new(&pools, &shuffled)));
     }
 
     #[test]
@@ -350,7 +350,7 @@ proptest! {
             machine.cordon();
         }
         let nodes = fleet.nodes();
-        let foretold = waves(&View::new(&fleet.pools, &nodes));
+        let foretold = waves(&RolloutView::new(&fleet.pools, &nodes));
         let mut happened: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
         for _ in 0..=size {
             let plan = fleet.rollout_controller();

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
 use mco_api::MachineConfigPool;
-use mco_core::rollout::pool_status::{Inputs, report};
-use mco_core::rollout::{View, plan, waves};
+use mco_core::rollout::pool_status::{PoolStatusInputs, report};
+use mco_core::rollout::{RolloutView, plan, waves};
 use serde_json::json;
 
 use crate::fixtures::*;
@@ -40,7 +40,7 @@ fn planning_eight_times_the_nodes_costs_about_eight_times_as_much() {
     let cost = |count: usize| {
         let (pools, nodes) = cluster(count);
         best(|| {
-            let view = View::new(&pools, &nodes);
+            let view = RolloutView::new(&pools, &nodes);
             let plan = plan(&view);
             assert_eq!(
                 plan.pools
@@ -51,9 +51,9 @@ fn planning_eight_times_the_nodes_costs_about_eight_times_as_much() {
             );
             assert_eq!(waves(&view).len(), POOLS);
             for pool in &view.pools {
-                let inputs = Inputs {
+                let inputs = PoolStatusInputs {
                     plan: plan.pool(pool.name),
-                    ..Inputs::default()
+                    ..PoolStatusInputs::default()
                 };
                 assert!(report(pool, &inputs, &time(0)).changed);
             }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use mco_api::MachineConfigPool;
-use mco_core::rollout::drain::{self, Decision};
+use mco_core::rollout::drain::{self, DrainDecision};
 use mco_core::rollout::patch::merge_patch;
-use mco_core::rollout::{NodeView, Plan, View, plan};
+use mco_core::rollout::{NodeView, RolloutPlan, RolloutView, plan};
 use serde_json::Value;
 
 use crate::drain::merge;
@@ -62,9 +62,9 @@ impl Fleet {
     }
 
     /// Reconciles the cluster by executing the plan, and returns the plan.
-    pub fn rollout_controller(&mut self) -> Plan {
+    pub fn rollout_controller(&mut self) -> RolloutPlan {
         let nodes = self.nodes();
-        let plan = plan(&View::new(&self.pools, &nodes));
+        let plan = plan(&RolloutView::new(&self.pools, &nodes));
         for (name, actions) in plan.actions_by_node() {
             let machine = self.machines.get_mut(name).unwrap();
             if let Some(patch) = merge_patch(&machine.node, actions) {
@@ -85,7 +85,7 @@ impl Fleet {
         if let Some(patch) = decision.patch() {
             machine.patch(&patch);
         }
-        if let Decision::Evict(record) = decision
+        if let DrainDecision::Evict(record) = decision
             && let Some(patch) = drain::complete(&machine.node, &record).patch()
         {
             machine.patch(&patch);
@@ -99,7 +99,7 @@ impl Fleet {
     }
 
     /// Runs all controllers and daemons once.
-    pub fn round(&mut self) -> Plan {
+    pub fn round(&mut self) -> RolloutPlan {
         let plan = self.rollout_controller();
         let names: Vec<String> = self.machines.keys().cloned().collect();
         for name in &names {

@@ -6,19 +6,23 @@ use k8s_openapi::api::core::v1::Node;
 use mco_api::machine_config_pool::MachineConfigPoolStatus;
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{MachineConfigNode, MachineConfigPool};
-use mco_core::rollout::pool_status::{Inputs, RenderOutcome, Report, report};
-use mco_core::rollout::{TargetState, View, plan};
+use mco_core::rollout::pool_status::{PoolStatusInputs, PoolStatusReport, RenderOutcome, report};
+use mco_core::rollout::{RolloutView, TargetState, plan};
 use serde_json::{Value, json};
 
 use crate::fixtures::*;
 use crate::layered::{build, config};
 
-fn report_with(pool: &MachineConfigPool, nodes: &[Node], inputs: &Inputs<'_>) -> Report {
-    report(View::new([pool], nodes).pool("worker").unwrap(), inputs, &time(1))
+fn report_with(pool: &MachineConfigPool, nodes: &[Node], inputs: &PoolStatusInputs<'_>) -> PoolStatusReport {
+    report(
+        RolloutView::new([pool], nodes).pool("worker").unwrap(),
+        inputs,
+        &time(1),
+    )
 }
 
 fn status_of(pool: &MachineConfigPool, nodes: &[Node]) -> MachineConfigPoolStatus {
-    report_with(pool, nodes, &Inputs::default()).status
+    report_with(pool, nodes, &PoolStatusInputs::default()).status
 }
 
 fn said(status: &MachineConfigPoolStatus, type_: &str) -> String {
@@ -156,10 +160,10 @@ fn counts_and_progress_of_three_machines() {
 fn the_configuration_is_the_last_one_that_every_node_reached() {
     let mut pool = pool("worker", "v1", json!({}));
     pool.status = Some(from(json!({"configuration": {"name": "v0"}})));
-    let name = |report: &Report| report.status.configuration.reference.name.clone().unwrap();
-    let under_way = report_with(&pool, &nodes("a v1/v1; b v0/v0"), &Inputs::default());
+    let name = |report: &PoolStatusReport| report.status.configuration.reference.name.clone().unwrap();
+    let under_way = report_with(&pool, &nodes("a v1/v1; b v0/v0"), &PoolStatusInputs::default());
     assert_eq!(name(&under_way), "v0");
-    let done = report_with(&pool, &nodes("a v1/v1; b v1/v1"), &Inputs::default());
+    let done = report_with(&pool, &nodes("a v1/v1; b v1/v1"), &PoolStatusInputs::default());
     assert_eq!(name(&done), "v1");
     assert_eq!(done.events[0].reason, "Completed");
     assert_eq!(
@@ -167,7 +171,7 @@ fn the_configuration_is_the_last_one_that_every_node_reached() {
         "Pool worker has completed update to MachineConfig v1"
     );
     pool.status = Some(done.status);
-    let again = report_with(&pool, &nodes("a v1/v1; b v1/v1"), &Inputs::default());
+    let again = report_with(&pool, &nodes("a v1/v1; b v1/v1"), &PoolStatusInputs::default());
     assert!(!again.changed, "nothing new, nothing to write");
     assert_eq!(again.events, []);
 }
@@ -185,25 +189,25 @@ fn the_blocker_of_a_drain_is_also_reported_after_its_timeout() {
         annotations.insert(key("reason"), reason.to_owned());
         annotations.insert(key("desiredDrain"), "drain-v1".to_owned());
         annotations.insert(key("drain-record"), record.to_string());
-        let view = View::new([&pool], &nodes);
+        let view = RolloutView::new([&pool], &nodes);
         let plans = plan(&view);
-        let inputs = Inputs {
+        let inputs = PoolStatusInputs {
             plan: plans.pools.first(),
-            ..Inputs::default()
+            ..PoolStatusInputs::default()
         };
         said(
             &report(view.pool("worker").unwrap(), &inputs, &time(1)).status,
             "Updating",
         )
     };
-    let told = format!(
+    let observed = format!(
         "True All nodes are updating to MachineConfig v1. Nothing moves: node a fails on this config: {timeout}; the drain \
          waits for {obstacle}"
     );
-    assert_eq!(updating(timeout), told, "by a daemon that does not say");
+    assert_eq!(updating(timeout), observed, "by a daemon that does not say");
     assert_eq!(
         updating(&format!("{timeout}; the drain waits for {obstacle}")),
-        told
+        observed
     );
 }
 
@@ -211,43 +215,47 @@ fn the_blocker_of_a_drain_is_also_reported_after_its_timeout() {
 fn a_new_target_is_reported_once() {
     let mut pool = pool("worker", "v1", json!({}));
     pool.status = Some(from(json!({"configuration": {"name": "v0"}})));
-    let told = |pool: &MachineConfigPool, machines: &str| {
-        let report = report_with(pool, &nodes(machines), &Inputs::default());
-        let told: Vec<String> = report
+    let observed = |pool: &MachineConfigPool, machines: &str| {
+        let report = report_with(pool, &nodes(machines), &PoolStatusInputs::default());
+        let observed: Vec<String> = report
             .events
             .iter()
             .map(|event| format!("{} {}", event.reason, event.message))
             .collect();
-        (report.status, told.join("; "))
+        (report.status, observed.join("; "))
     };
     let targeting = |target: &str| format!("Updating Pool worker now targeting MachineConfig {target}");
-    let (status, news) = told(&pool, "a v0/v0; b v0/v0");
+    let (status, news) = observed(&pool, "a v0/v0; b v0/v0");
     assert_eq!(news, targeting("v1"));
     pool.status = Some(status);
     for machines in ["a v0/v0; b v0/v0", "a v0/v1; b v0/v0", "a v1/v1; b v0/v1"] {
-        let (status, news) = told(&pool, machines);
+        let (status, news) = observed(&pool, machines);
         assert_eq!(news, "", "{machines}");
         pool.status = Some(status);
     }
     pool.spec.configuration.reference.name = Some("v2".to_owned());
-    let (status, news) = told(&pool, "a v1/v1; b v0/v1");
+    let (status, news) = observed(&pool, "a v1/v1; b v0/v1");
     assert_eq!(news, targeting("v2"), "another target on the way");
     pool.status = Some(status);
-    let (status, news) = told(&pool, "a v2/v2; b v2/v2");
+    let (status, news) = observed(&pool, "a v2/v2; b v2/v2");
     assert_eq!(
         news,
         "Completed Pool worker has completed update to MachineConfig v2"
     );
     pool.status = Some(status);
-    let (_, news) = told(&pool, "a v2/v2; b v2/v2 NotReady");
+    let (_, news) = observed(&pool, "a v2/v2; b v2/v2 NotReady");
     assert_eq!(news, "", "a machine that is not well is no new target");
 
     let mut paused = pool.clone();
     paused.spec.paused = true;
     paused.spec.configuration.reference.name = Some("v3".to_owned());
-    assert_eq!(told(&paused, "a v2/v2").1, "", "nothing moves in a paused pool");
+    assert_eq!(
+        observed(&paused, "a v2/v2").1,
+        "",
+        "nothing moves in a paused pool"
+    );
     paused.spec.paused = false;
-    assert_eq!(told(&paused, "a v2/v2").1, targeting("v3"));
+    assert_eq!(observed(&paused, "a v2/v2").1, targeting("v3"));
 }
 
 #[test]
@@ -256,15 +264,15 @@ fn a_pool_without_a_target_or_that_selects_everything_keeps_its_status() {
         pool("worker", "", json!({})),
         pool("worker", "v1", json!({"nodeSelector": {}})),
     ] {
-        assert!(!report_with(&pool, &nodes("a v0/v0"), &Inputs::default()).changed);
+        assert!(!report_with(&pool, &nodes("a v0/v0"), &PoolStatusInputs::default()).changed);
     }
 }
 
 #[test]
 fn a_failed_render_degrades_the_pool_even_before_its_first_target_and_a_good_one_heals_it() {
-    let failed = Inputs {
+    let failed = PoolStatusInputs {
         render: Some(RenderOutcome::Failed("MachineConfig \"x\": bad")),
-        ..Inputs::default()
+        ..PoolStatusInputs::default()
     };
     let why = "True Failed to render configuration for pool worker: MachineConfig \"x\": bad";
     for target in ["", "v1"] {
@@ -278,15 +286,15 @@ fn a_failed_render_degrades_the_pool_even_before_its_first_target_and_a_good_one
             !report_with(&pool, &nodes("a v1/v1"), &failed).changed,
             "said once"
         );
-        let silent = report_with(&pool, &nodes("a v1/v1"), &Inputs::default());
+        let silent = report_with(&pool, &nodes("a v1/v1"), &PoolStatusInputs::default());
         assert_eq!(
             said(&silent.status, "RenderDegraded"),
             why,
             "an undetermined outcome changes nothing"
         );
-        let healed = Inputs {
+        let healed = PoolStatusInputs {
             render: Some(RenderOutcome::Rendered),
-            ..Inputs::default()
+            ..PoolStatusInputs::default()
         };
         let second = report_with(&pool, &nodes("a v1/v1"), &healed);
         assert!(second.changed);
@@ -306,9 +314,9 @@ fn degraded_nodes_are_counted_and_quoted_from_one_list() {
         from(json!({"metadata": {"name": "b"}})),
         shown("e", "full"),
     );
-    let inputs = Inputs {
+    let inputs = PoolStatusInputs {
         machine_config_nodes: HashMap::from([("a", &of_a), ("b", &silent), ("e", &of_e)]),
-        ..Inputs::default()
+        ..PoolStatusInputs::default()
     };
     let fleet = nodes(
         "a v0/v1 Degraded why=disk; b v0/v1 Degraded why=\"quoted\"; c v0/v1 Unreconcilable; d v1/v1; e v0/v1 Degraded why=full",
@@ -331,7 +339,7 @@ fn however_many_nodes_fail_a_status_stays_small() {
     let status = report_with(
         &pool("worker", "v1", json!({})),
         &nodes(&fleet.join("; ")),
-        &Inputs::default(),
+        &PoolStatusInputs::default(),
     )
     .status;
     let degraded = condition::find(&status.conditions, condition::NODE_DEGRADED).unwrap();
@@ -384,12 +392,16 @@ fn a_pool_is_degraded_when_any_part_of_it_is_and_says_which() {
         pool.status = Some(from(json!({"conditions": conditions})));
         let (configs, builds) = ([config("i", None)], [build("b", "v1", "Failed", "")]);
         let nodes = nodes(&format!("a {node}"));
-        let mut view = View::new([&pool], &nodes);
+        let mut view = RolloutView::new([&pool], &nodes);
         if name == "images" {
             // Without a failed build the failure would be outdated.
             view = view.with_images(&configs, &builds);
         }
-        let report = report(view.pool("worker").unwrap(), &Inputs::default(), &time(1));
+        let report = report(
+            view.pool("worker").unwrap(),
+            &PoolStatusInputs::default(),
+            &time(1),
+        );
         assert_eq!(said(&report.status, "Degraded"), expected, "{name}");
     }
 }
@@ -398,11 +410,11 @@ fn a_pool_is_degraded_when_any_part_of_it_is_and_says_which() {
 fn when_nothing_moves_updating_says_why() {
     let pool = pool("worker", "v1", json!({}));
     let fleet = nodes("a v0/v0 cordoned; b v0/v0");
-    let view = View::new([&pool], &fleet);
+    let view = RolloutView::new([&pool], &fleet);
     let plan = plan(&view);
-    let inputs = Inputs {
+    let inputs = PoolStatusInputs {
         plan: plan.pool("worker"),
-        ..Inputs::default()
+        ..PoolStatusInputs::default()
     };
     let status = report(view.pool("worker").unwrap(), &inputs, &time(1)).status;
     assert_eq!(
@@ -415,11 +427,11 @@ fn when_nothing_moves_updating_says_why() {
 fn an_updated_unschedulable_node_is_named_though_no_node_waits() {
     let pool = pool("worker", "v1", json!({}));
     let fleet = nodes("a v1/v1 cordoned; b v1/v1");
-    let view = View::new([&pool], &fleet);
+    let view = RolloutView::new([&pool], &fleet);
     let plan = plan(&view);
-    let inputs = Inputs {
+    let inputs = PoolStatusInputs {
         plan: plan.pool("worker"),
-        ..Inputs::default()
+        ..PoolStatusInputs::default()
     };
     let status = report(view.pool("worker").unwrap(), &inputs, &time(1)).status;
     assert_eq!(said(&status, "Updated"), "False");
@@ -442,11 +454,11 @@ fn a_limit_that_allows_no_update_is_named() {
     ] {
         let pool = pool("worker", "v1", json!({"maxUnavailable": limit}));
         let fleet = nodes("a v0/v0; b v0/v0");
-        let view = View::new([&pool], &fleet);
+        let view = RolloutView::new([&pool], &fleet);
         let plan = plan(&view);
-        let inputs = Inputs {
+        let inputs = PoolStatusInputs {
             plan: plan.pool("worker"),
-            ..Inputs::default()
+            ..PoolStatusInputs::default()
         };
         let status = report(view.pool("worker").unwrap(), &inputs, &time(1)).status;
         assert_eq!(
@@ -469,11 +481,11 @@ fn a_blocked_drain_is_named_until_it_is_over() {
     annotations.insert(key("drain-record"), record.to_string());
     annotations.insert(key("desiredDrain"), "drain-v1".to_owned());
     let updating = |fleet: &[Node]| {
-        let view = View::new([&pool], fleet);
+        let view = RolloutView::new([&pool], fleet);
         let plan = plan(&view);
-        let inputs = Inputs {
+        let inputs = PoolStatusInputs {
             plan: plan.pool("worker"),
-            ..Inputs::default()
+            ..PoolStatusInputs::default()
         };
         said(
             &report(view.pool("worker").unwrap(), &inputs, &time(1)).status,
@@ -498,8 +510,13 @@ fn conditions_keep_their_time_until_they_turn() {
     let mut pool = pool("worker", "v1", json!({}));
     pool.status = Some(status_of(&pool, &nodes("a v0/v0")));
     let view_nodes = nodes("a v1/v1");
-    let view = View::new([&pool], &view_nodes);
-    let later = report(view.pool("worker").unwrap(), &Inputs::default(), &time(9)).status;
+    let view = RolloutView::new([&pool], &view_nodes);
+    let later = report(
+        view.pool("worker").unwrap(),
+        &PoolStatusInputs::default(),
+        &time(9),
+    )
+    .status;
     let since = |type_| {
         condition::find(&later.conditions, type_)
             .unwrap()
@@ -528,14 +545,14 @@ fn certificates_and_pinned_images_are_shown() {
         pinned("c", json!([])),
         pinned("elsewhere", json!([])),
     ];
-    let inputs = Inputs {
+    let inputs = PoolStatusInputs {
         certificates: &certificates,
         machine_config_nodes: keepers
             .iter()
             .map(|node| (node.metadata.name.as_deref().unwrap(), node))
             .collect(),
         os_image_stream: Some("rhel-9"),
-        ..Inputs::default()
+        ..PoolStatusInputs::default()
     };
     let status = report_with(
         &pool("worker", "v1", json!({})),
@@ -568,9 +585,9 @@ fn certificates_and_pinned_images_are_shown() {
 fn undetermined_pinned_image_sets_are_reported_and_do_not_degrade_the_pool() {
     let fleet = nodes("a v1/v1");
     let report_after = |before: &MachineConfigPool, outcome| {
-        let inputs = Inputs {
+        let inputs = PoolStatusInputs {
             pinned_images: outcome,
-            ..Inputs::default()
+            ..PoolStatusInputs::default()
         };
         report_with(before, &fleet, &inputs).status
     };
@@ -582,13 +599,13 @@ fn undetermined_pinned_image_sets_are_reported_and_do_not_degrade_the_pool() {
     let silent = report_after(&pool, None);
     assert_eq!(shown(&silent), None);
     let failed = report_after(&pool, Some(Err("too many")));
-    let told = "Failed to populate pinned image sets for pool worker: too many";
-    assert_eq!(shown(&failed), Some(("True".to_owned(), told.to_owned())));
+    let observed = "Failed to populate pinned image sets for pool worker: too many";
+    assert_eq!(shown(&failed), Some(("True".to_owned(), observed.to_owned())));
     assert!(!condition::holds(&failed.conditions, "Degraded"));
     pool.status = Some(failed);
     assert_eq!(
         shown(&report_after(&pool, None)),
-        Some(("True".to_owned(), told.to_owned())),
+        Some(("True".to_owned(), observed.to_owned())),
         "it stays until another outcome is reported"
     );
     let well = report_after(&pool, Some(Ok(())));
@@ -598,7 +615,7 @@ fn undetermined_pinned_image_sets_are_reported_and_do_not_degrade_the_pool() {
     let early = report_after(&pool, Some(Err("too many")));
     assert_eq!(
         shown(&early),
-        Some(("True".to_owned(), told.to_owned())),
+        Some(("True".to_owned(), observed.to_owned())),
         "before the first render too"
     );
 }
@@ -609,11 +626,16 @@ fn an_interrupted_build_is_reported_until_another_one_starts() {
     let (configs, nodes) = ([config("i", None)], nodes("a v0/v0 image=h/h"));
     let mut after = |state: &str| {
         let builds = [build("b", "v1", state, "i")];
-        let view = View::new([&pool], &nodes).with_images(&configs, &builds);
-        let status = report(view.pool("worker").unwrap(), &Inputs::default(), &time(1)).status;
+        let view = RolloutView::new([&pool], &nodes).with_images(&configs, &builds);
+        let status = report(
+            view.pool("worker").unwrap(),
+            &PoolStatusInputs::default(),
+            &time(1),
+        )
+        .status;
         pool.status = Some(status.clone());
-        let told = condition::find(&status.conditions, "BuildInterrupted");
-        told.map(|told| format!("{} {} {}", told.status, told.reason, told.message))
+        let observed = condition::find(&status.conditions, "BuildInterrupted");
+        observed.map(|observed| format!("{} {} {}", observed.status, observed.reason, observed.message))
     };
     assert_eq!(after("Building"), None, "nothing to report");
     let interrupted = Some("True BuildInterrupted OS image build b was interrupted".to_owned());
@@ -668,8 +690,13 @@ fn in_a_layered_pool_the_image_says_how_far_it_is() {
             .then(|| build("b", "v1", state, "i"))
             .into_iter()
             .collect();
-        let view = View::new([&pool], &nodes).with_images(&configs, &builds);
-        let status = report(view.pool("worker").unwrap(), &Inputs::default(), &time(1)).status;
+        let view = RolloutView::new([&pool], &nodes).with_images(&configs, &builds);
+        let status = report(
+            view.pool("worker").unwrap(),
+            &PoolStatusInputs::default(),
+            &time(1),
+        )
+        .status;
         (said(&status, "Updating"), said(&status, "Updated"))
     };
     for (state, running, paused) in cases {
@@ -735,8 +762,13 @@ fn a_build_failure_that_is_history_is_cleared() {
             .then(|| build("b", "v1", state, "i"))
             .into_iter()
             .collect();
-        let view = View::new([&pool], &[]).with_images(&configs, &builds);
-        let status = report(view.pool("worker").unwrap(), &Inputs::default(), &time(1)).status;
+        let view = RolloutView::new([&pool], &[]).with_images(&configs, &builds);
+        let status = report(
+            view.pool("worker").unwrap(),
+            &PoolStatusInputs::default(),
+            &time(1),
+        )
+        .status;
         let found = condition::find(&status.conditions, condition::IMAGE_BUILD_DEGRADED).unwrap();
         assert_eq!(
             format!("{} {} {}", found.status, found.reason, found.message),
@@ -750,16 +782,16 @@ fn a_build_failure_that_is_history_is_cleared() {
 fn a_pool_with_a_foreign_target_updates_no_node_and_counts_only_once_rendering_has_failed() {
     let pool = pool("worker", "rendered-other", json!({}));
     let nodes = nodes("a v0/v0; b v0/rendered-other Working tainted");
-    let view = View::new([&pool], &nodes).with_target_state("worker", TargetState::NotOurs);
+    let view = RolloutView::new([&pool], &nodes).with_target_state("worker", TargetState::NotOurs);
     let plan = plan(&view);
     let plan = plan.pool("worker").unwrap();
     assert_eq!(plan.actions, []);
     assert_eq!(held(plan), "a:foreignTarget b:foreignTarget");
     let report_of = |render| {
-        let inputs = Inputs {
+        let inputs = PoolStatusInputs {
             plan: Some(plan),
             render,
-            ..Inputs::default()
+            ..PoolStatusInputs::default()
         };
         report(view.pool("worker").unwrap(), &inputs, &time(1))
     };

@@ -1,13 +1,13 @@
 //! The forecast rollout.
 
-use mco_core::rollout::{View, waves};
+use mco_core::rollout::{RolloutView, waves};
 use serde_json::json;
 
 use crate::fixtures::*;
 
 fn foretold(pools: &[mco_api::MachineConfigPool], fleet: &str, operator: Option<&str>) -> Vec<String> {
     let nodes = nodes(fleet);
-    let view = View::new(pools, &nodes)
+    let view = RolloutView::new(pools, &nodes)
         .with_operator_node(operator)
         .with_topology(Some("HighlyAvailableArbiter"));
     waves(&view).iter().map(ToString::to_string).collect()

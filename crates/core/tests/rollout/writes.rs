@@ -1,7 +1,7 @@
 //! From a plan to writes: one per node, and none when nothing changes.
 
 use mco_core::rollout::patch::merge_patch;
-use mco_core::rollout::{View, plan};
+use mco_core::rollout::{RolloutView, plan};
 use serde_json::{Value, json};
 
 use crate::fixtures::*;
@@ -9,7 +9,7 @@ use crate::fixtures::*;
 fn patch_of(fleet: &str, target: &str) -> Option<Value> {
     let pools = [pool("worker", target, json!({}))];
     let nodes = nodes(fleet);
-    let view = View::new(&pools, &nodes).with_topology(Some("SingleReplica"));
+    let view = RolloutView::new(&pools, &nodes).with_topology(Some("SingleReplica"));
     let plan = plan(&view);
     let actions = plan.actions_by_node().remove("n").unwrap_or_default();
     merge_patch(&nodes[0], actions)
@@ -49,6 +49,6 @@ fn leaving_layering_removes_the_wish_for_an_image_and_leaves_the_rest_to_the_dae
 fn a_node_that_is_as_it_should_be_is_not_written() {
     let pools = [pool("worker", "v1", json!({}))];
     let nodes = nodes("n v1/v1");
-    assert_eq!(plan(&View::new(&pools, &nodes)).actions_by_node().len(), 0);
+    assert_eq!(plan(&RolloutView::new(&pools, &nodes)).actions_by_node().len(), 0);
     assert_eq!(merge_patch(&nodes[0], []), None);
 }

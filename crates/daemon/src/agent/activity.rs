@@ -29,14 +29,14 @@ pub fn read(root: &Root) -> Result<Option<Activity>, FsError> {
 
 /// Writes the activity record and the service manager's status line when either changes.
 #[derive(Debug)]
-pub(super) struct Teller {
+pub(super) struct ActivityReporter {
     service_manager: Option<ServiceManager>,
     current: Option<Activity>,
     /// The last activity of the previous process. If this process continues it, `since` is preserved.
     inherited: Option<Activity>,
 }
 
-impl Teller {
+impl ActivityReporter {
     pub fn new(root: &Root, service_manager: Option<ServiceManager>) -> Self {
         Self {
             service_manager,

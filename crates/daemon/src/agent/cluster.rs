@@ -8,24 +8,24 @@ use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::annotations::DRIFT_POLICY;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration};
-use mco_core::config::rules::Rules;
+use mco_core::config::rules::AdministratorRules;
 use mco_runtime::FieldManager;
 use serde_json::json;
 
 use super::error::AgentError;
-use super::report::Report;
+use super::report::NodeReport;
 use crate::revert::WayBack;
 use mco_core::rollout::DriftPolicy;
 
 /// The field manager of every write of the daemon.
 pub(crate) const FIELD_MANAGER: FieldManager = FieldManager::new("machine-config-daemon");
 
-pub(crate) struct Cluster {
+pub(crate) struct AgentClient {
     client: kube::Client,
     node: String,
 }
 
-impl Cluster {
+impl AgentClient {
     pub fn new(client: kube::Client, node: String) -> Self {
         Self { client, node }
     }
@@ -56,11 +56,11 @@ impl Cluster {
     }
 
     /// Returns the node disruption rules. A cluster without a MachineConfiguration has the built-in rules.
-    pub async fn rules(&self) -> Result<Rules, AgentError> {
+    pub async fn rules(&self) -> Result<AdministratorRules, AgentError> {
         let all: Api<MachineConfiguration> = Api::all(self.client.clone());
         let found = all.get_opt(names::SINGLETON).await;
         let Some(found) = found.map_err(failed("read the disruption policies".to_owned()))? else {
-            return Ok(Rules::default());
+            return Ok(AdministratorRules::default());
         };
         let generation = found.metadata.generation.unwrap_or_default();
         let is_stale = found.status.as_ref().is_some_and(|status| {
@@ -69,7 +69,7 @@ impl Cluster {
         if is_stale {
             return Err(AgentError::PolicyNotReady { generation });
         }
-        Ok(Rules::in_force(&found))
+        Ok(AdministratorRules::in_force(&found))
     }
 
     /// Returns what reverting from a built image needs. A cluster without a ControllerConfig has no image of ours.
@@ -106,7 +106,7 @@ impl Cluster {
     }
 
     /// Patches the node's annotations (a value of `None` removes one) and returns the updated Node.
-    pub async fn write(&self, report: &Report) -> Result<Node, AgentError> {
+    pub async fn write(&self, report: &NodeReport) -> Result<Node, AgentError> {
         self.annotate(json!(report)).await
     }
 

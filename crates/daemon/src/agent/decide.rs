@@ -18,7 +18,7 @@ const LONGEST_RETRY: Duration = Duration::from_mins(1);
 pub struct Observation {
     pub node: NodeAnnotations,
     pub disk: OnDisk,
-    pub pending: Pending,
+    pub pending: PendingChange,
     /// The annotations that a new node registers with are still on disk: the node has not registered with its cluster
     /// yet.
     pub introduces_itself: bool,
@@ -29,13 +29,13 @@ impl Observation {
     /// Returns the version the machine has. The disk outlives the API server's database: after a restore of the
     /// database, the disk is right. On a newly installed node the disk holds only the config's name, not the complete
     /// config.
-    fn version(&self, annotated: &str) -> Version {
+    fn version(&self, annotated: &str) -> ConfigVersion {
         match &self.disk.config {
-            Some(config) if !self.introduces_itself => Version {
+            Some(config) if !self.introduces_itself => ConfigVersion {
                 config: config.clone(),
                 image: self.disk.image.clone(),
             },
-            _ => Version {
+            _ => ConfigVersion {
                 config: annotated.to_owned(),
                 image: self.node.current_image.clone(),
             },
@@ -45,7 +45,7 @@ impl Observation {
 
 /// The change recorded in the journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Pending {
+pub enum PendingChange {
     #[default]
     Nothing,
     /// All files are in place and a reboot is due.
@@ -55,7 +55,7 @@ pub enum Pending {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum AgentStep {
     /// The Node has no current config; register the one on disk.
     Introduce,
     /// Wait: the controller has not set a desired config yet.
@@ -73,8 +73,8 @@ pub enum Step {
     },
     /// Update from one config to another. Both may be the same: then everything is validated and written again.
     Update {
-        from: Version,
-        to: Version,
+        from: ConfigVersion,
+        to: ConfigVersion,
     },
     /// All changes are in place: request an uncordon.
     RequestUncordon {
@@ -89,7 +89,7 @@ pub enum Step {
 
 /// A config and, in layered pools, the OS image that belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version {
+pub struct ConfigVersion {
     pub config: String,
     pub image: Option<String>,
 }
@@ -112,53 +112,53 @@ pub enum DecisionError {
 
 /// Returns the next step. `verified` is the version on disk that this process has already validated and applied, if
 /// any.
-pub fn next(seen: &Observation, verified: Option<&Version>) -> Result<Step, DecisionError> {
+pub fn next(seen: &Observation, verified: Option<&ConfigVersion>) -> Result<AgentStep, DecisionError> {
     let node = &seen.node;
     match &seen.pending {
-        Pending::AwaitingBoot { because } => {
-            return Ok(Step::Reboot {
+        PendingChange::AwaitingBoot { because } => {
+            return Ok(AgentStep::Reboot {
                 because: because.clone(),
             });
         }
         // A forced update goes ahead even if the boot cannot be proven.
-        Pending::Booted if !seen.forced => return Ok(Step::ProveBoot),
-        Pending::Booted | Pending::Nothing => {}
+        PendingChange::Booted if !seen.forced => return Ok(AgentStep::ProveBoot),
+        PendingChange::Booted | PendingChange::Nothing => {}
     }
     let Some(annotated) = &node.current_config else {
         return if seen.introduces_itself || seen.disk.config.is_some() {
-            Ok(Step::Introduce)
+            Ok(AgentStep::Introduce)
         } else {
             Err(DecisionError::NoCurrentConfig)
         };
     };
     let Some(desired) = &node.desired_config else {
-        return Ok(Step::AwaitDesired);
+        return Ok(AgentStep::AwaitDesired);
     };
     if let Some(request) = node.open_request()
         && [drain::drain(desired), drain::uncordon(desired)].contains(&request.to_owned())
     {
-        return Ok(Step::AwaitController {
+        return Ok(AgentStep::AwaitController {
             request: request.to_owned(),
         });
     }
     let has = seen.version(annotated);
-    let wants = Version {
+    let wants = ConfigVersion {
         config: desired.clone(),
         image: node.desired_image.clone(),
     };
     let agrees = has == wants && *annotated == wants.config;
     if agrees && node.is_done() && !seen.forced && !seen.introduces_itself {
-        return Ok(Step::Idle);
+        return Ok(AgentStep::Idle);
     }
     if has != wants || verified != Some(&wants) || seen.forced {
-        return Ok(Step::Update { from: has, to: wants });
+        return Ok(AgentStep::Update { from: has, to: wants });
     }
     // The latest request decides whether the uncordon was already granted.
     let allowed = drain::uncordon(&wants.config);
     if node.last_applied_drain.as_deref() == Some(allowed.as_str()) && node.open_request().is_none() {
-        Ok(Step::ReportDone { config: wants.config })
+        Ok(AgentStep::ReportDone { config: wants.config })
     } else {
-        Ok(Step::RequestUncordon { config: wants.config })
+        Ok(AgentStep::RequestUncordon { config: wants.config })
     }
 }
 
@@ -201,12 +201,12 @@ mod tests {
         }
     }
 
-    fn update(from: &str, to: &str) -> Step {
-        let version = |config: &str| Version {
+    fn update(from: &str, to: &str) -> AgentStep {
+        let version = |config: &str| ConfigVersion {
             config: config.to_owned(),
             image: None,
         };
-        Step::Update {
+        AgentStep::Update {
             from: version(from),
             to: version(to),
         }
@@ -230,11 +230,15 @@ mod tests {
                 seen("a", "b", "Done", None),
                 update("a", "b"),
             ),
-            ("nothing to do", seen("a", "a", "Done", Some("a")), Step::Idle),
+            (
+                "nothing to do",
+                seen("a", "a", "Done", Some("a")),
+                AgentStep::Idle,
+            ),
             (
                 "nothing to do without a disk",
                 seen("a", "a", "Done", None),
-                Step::Idle,
+                AgentStep::Idle,
             ),
             (
                 "a degraded node applies its config again",
@@ -269,12 +273,12 @@ mod tests {
             (
                 "no target yet",
                 seen("a", "", "Done", Some("a")),
-                Step::AwaitDesired,
+                AgentStep::AwaitDesired,
             ),
             (
                 "a node that lost its annotations",
                 seen("", "a", "", Some("a")),
-                Step::Introduce,
+                AgentStep::Introduce,
             ),
         ];
         for (name, seen, expected) in cases {
@@ -292,24 +296,24 @@ mod tests {
         node.disk.image = Some("image2".to_owned());
         node.node.desired_image = Some("image1".to_owned());
         node.node.current_image = Some("image1".to_owned());
-        let version = |image: &str| Version {
+        let version = |image: &str| ConfigVersion {
             config: "a".to_owned(),
             image: Some(image.to_owned()),
         };
         assert_eq!(
             next(&node, None),
-            Ok(Step::Update {
+            Ok(AgentStep::Update {
                 from: version("image2"),
                 to: version("image1")
             })
         );
         node.disk.image = Some("image1".to_owned());
         node.node.state = "Done".to_owned();
-        assert_eq!(next(&node, None), Ok(Step::Idle));
+        assert_eq!(next(&node, None), Ok(AgentStep::Idle));
         node.node.state = String::new();
         assert_eq!(
             next(&node, None),
-            Ok(Step::Update {
+            Ok(AgentStep::Update {
                 from: version("image1"),
                 to: version("image1")
             })
@@ -319,25 +323,25 @@ mod tests {
     #[test]
     fn a_boot_that_is_due_comes_before_everything() {
         let mut node = seen("a", "b", "Working", Some("b"));
-        node.pending = Pending::AwaitingBoot {
+        node.pending = PendingChange::AwaitingBoot {
             because: "x".to_owned(),
         };
         node.node.desired_drain = Some("drain-b".to_owned());
         assert_eq!(
             next(&node, None),
-            Ok(Step::Reboot {
+            Ok(AgentStep::Reboot {
                 because: "x".to_owned()
             })
         );
-        node.pending = Pending::Booted;
-        assert_eq!(next(&node, None), Ok(Step::ProveBoot));
+        node.pending = PendingChange::Booted;
+        assert_eq!(next(&node, None), Ok(AgentStep::ProveBoot));
     }
 
     #[test]
     fn an_open_request_is_waited_for() {
         let mut node = seen("a", "b", "Working", Some("a"));
         node.node.desired_drain = Some("drain-b".to_owned());
-        let waits = Step::AwaitController {
+        let waits = AgentStep::AwaitController {
             request: "drain-b".to_owned(),
         };
         assert_eq!(next(&node, None), Ok(waits));
@@ -359,11 +363,11 @@ mod tests {
         let mut node = seen("a", "a", "Working", Some("a"));
         node.node.last_applied_drain = Some("uncordon-a".to_owned());
         node.node.desired_drain = Some("drain-b".to_owned());
-        let verified = Version {
+        let verified = ConfigVersion {
             config: "a".to_owned(),
             image: None,
         };
-        let step = Step::RequestUncordon {
+        let step = AgentStep::RequestUncordon {
             config: "a".to_owned(),
         };
         assert_eq!(next(&node, Some(&verified)), Ok(step));
@@ -382,34 +386,34 @@ mod tests {
     #[test]
     fn after_the_update_work_comes_back_and_then_the_node_is_done() {
         let mut node = seen("a", "b", "Working", Some("b"));
-        let verified = Version {
+        let verified = ConfigVersion {
             config: "b".to_owned(),
             image: None,
         };
         let step = |node: &Observation| next(node, Some(&verified)).unwrap();
         assert_eq!(
             step(&node),
-            Step::RequestUncordon {
+            AgentStep::RequestUncordon {
                 config: "b".to_owned()
             }
         );
         node.node.desired_drain = Some("uncordon-b".to_owned());
         assert_eq!(
             step(&node),
-            Step::AwaitController {
+            AgentStep::AwaitController {
                 request: "uncordon-b".to_owned()
             }
         );
         node.node.last_applied_drain = Some("uncordon-b".to_owned());
         assert_eq!(
             step(&node),
-            Step::ReportDone {
+            AgentStep::ReportDone {
                 config: "b".to_owned()
             }
         );
         node.node.current_config = Some("b".to_owned());
         node.node.state = "Done".to_owned();
-        assert_eq!(step(&node), Step::Idle);
+        assert_eq!(step(&node), AgentStep::Idle);
     }
 
     #[test]
@@ -417,7 +421,7 @@ mod tests {
         let mut node = seen("a", "c", "Working", Some("b"));
         node.node.desired_drain = Some("uncordon-b".to_owned());
         node.node.last_applied_drain = Some("uncordon-b".to_owned());
-        let verified = Version {
+        let verified = ConfigVersion {
             config: "b".to_owned(),
             image: None,
         };
@@ -429,7 +433,7 @@ mod tests {
         let mut node = seen("a", "a", "Done", Some("a"));
         node.forced = true;
         assert_eq!(next(&node, None), Ok(update("a", "a")));
-        node.pending = Pending::Booted;
+        node.pending = PendingChange::Booted;
         assert_eq!(next(&node, None), Ok(update("a", "a")));
     }
 

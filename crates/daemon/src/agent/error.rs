@@ -8,15 +8,15 @@ use mco_host::systemd::ServiceAction;
 use thiserror::Error;
 
 use super::decide::DecisionError;
-use super::report::Failure;
-use crate::apply::ApplyError;
+use super::report::NodeFailure;
+use crate::apply::ConfigApplyError;
 use crate::disk::DiskError;
 use crate::drift::DriftError;
 use crate::live::LiveError;
 use crate::once::OnceError;
 use crate::revert::RevertError;
 use crate::status::StatusError;
-use crate::transaction::{Failure as Broken, TransactionError};
+use crate::transaction::{TransactionError, TransactionFailure as Broken};
 use crate::validate::ValidateError;
 
 #[derive(Debug, Error)]
@@ -60,7 +60,7 @@ pub enum AgentError {
     #[error("{}", messages::uncordon_timed_out(.0))]
     UncordonTimeout(String),
     #[error(transparent)]
-    Apply(Box<ApplyError>),
+    Apply(Box<ConfigApplyError>),
     #[error(transparent)]
     Once(Box<OnceError>),
     #[error(transparent)]
@@ -92,10 +92,10 @@ fn drain_timeout(node: &str, waits_for: Option<&str>) -> String {
 }
 
 impl AgentError {
-    pub fn failure(&self) -> Failure {
+    pub fn failure(&self) -> NodeFailure {
         match self {
-            Self::Unreconcilable { .. } => Failure::Unreconcilable,
-            _ => Failure::Degraded,
+            Self::Unreconcilable { .. } => NodeFailure::Unreconcilable,
+            _ => NodeFailure::Degraded,
         }
     }
 
@@ -110,7 +110,7 @@ impl AgentError {
                 Some(event::ON_DISK_STATE_VALIDATION_FAILED)
             }
             Self::Apply(error) => match &**error {
-                ApplyError::Service { action, .. } => Some(match action {
+                ConfigApplyError::Service { action, .. } => Some(match action {
                     ServiceAction::Reload(_) => event::FAILED_SERVICE_RELOAD,
                     ServiceAction::Restart(_) | ServiceAction::DaemonReload | ServiceAction::Enable(_) => {
                         event::FAILED_SERVICE_RESTART
@@ -129,7 +129,8 @@ impl AgentError {
         };
         matches!(
             **error,
-            ApplyError::Os(_) | ApplyError::Transaction(TransactionError::RolledBack(Broken::Os(_)))
+            ConfigApplyError::Os(_)
+                | ConfigApplyError::Transaction(TransactionError::RolledBack(Broken::Os(_)))
         )
     }
 
@@ -137,11 +138,13 @@ impl AgentError {
     pub(super) fn is_stuck(&self) -> bool {
         let transaction = match self {
             Self::Apply(error) => match &**error {
-                ApplyError::Transaction(error) => Some(error),
+                ConfigApplyError::Transaction(error) => Some(error),
                 _ => None,
             },
             Self::Once(error) => match &**error {
-                OnceError::Recovery(error) | OnceError::Apply(ApplyError::Transaction(error)) => Some(error),
+                OnceError::Recovery(error) | OnceError::Apply(ConfigApplyError::Transaction(error)) => {
+                    Some(error)
+                }
                 _ => None,
             },
             _ => None,
@@ -151,7 +154,7 @@ impl AgentError {
 
     /// Returns how many consecutive failures are tolerated before the node is reported as Degraded. With the backoff
     /// between the attempts, five take half a minute and seven take two minutes.
-    pub fn patience(&self) -> u32 {
+    pub fn failures_before_degraded(&self) -> u32 {
         match self {
             Self::Api { .. } => 5,
             Self::PolicyNotReady { .. } => 7,
@@ -160,8 +163,8 @@ impl AgentError {
     }
 }
 
-impl From<ApplyError> for AgentError {
-    fn from(error: ApplyError) -> Self {
+impl From<ConfigApplyError> for AgentError {
+    fn from(error: ConfigApplyError) -> Self {
         Self::Apply(Box::new(error))
     }
 }

@@ -23,9 +23,9 @@ use super::health::Health;
 
 /// The poll interval. Alerts fire after three failures, that is after 90 seconds without a healthy kubelet.
 const INTERVAL: Duration = Duration::from_secs(30);
-const PATIENCE: Duration = Duration::from_secs(30);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Response limit: an unhealthy kubelet lists its checks.
-const LARGEST_ANSWER: usize = 64 << 10;
+const MAX_RESPONSE_SIZE: usize = 64 << 10;
 const WELL: &[u8] = b"ok";
 const HTTP: u16 = 80;
 
@@ -107,7 +107,7 @@ enum Unwell {
     Body(Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot build the request: {0}")]
     Question(#[from] http::Error),
-    #[error("no response within {} s", PATIENCE.as_secs())]
+    #[error("no response within {} s", PROBE_TIMEOUT.as_secs())]
     Silent,
     #[error("the response is {0} instead of ok")]
     Complains(StatusCode),
@@ -125,7 +125,7 @@ pub(super) async fn watch(check: KubeletCheck, health: Arc<Health>, stop: Cancel
             () = stop.cancelled() => return,
             answer = async {
                 tokio::time::sleep(check.every).await;
-                kubelet.ask().await
+                kubelet.probe().await
             } => answer,
         };
         match answer {
@@ -151,7 +151,7 @@ struct Kubelet {
 }
 
 impl Kubelet {
-    async fn ask(&mut self) -> Result<(), Unwell> {
+    async fn probe(&mut self) -> Result<(), Unwell> {
         // After any failure the next poll opens a new connection.
         let kept = self
             .connection
@@ -162,9 +162,9 @@ impl Kubelet {
                 Some(connection) => connection,
                 None => self.connect().await?,
             };
-            self.ask_over(connection).await
+            self.probe_over(connection).await
         };
-        let connection = tokio::time::timeout(PATIENCE, asked)
+        let connection = tokio::time::timeout(PROBE_TIMEOUT, asked)
             .await
             .unwrap_or(Err(Unwell::Silent))?;
         self.connection = Some(connection);
@@ -179,7 +179,7 @@ impl Kubelet {
         Ok(sender)
     }
 
-    async fn ask_over(
+    async fn probe_over(
         &self,
         mut connection: SendRequest<Empty<Bytes>>,
     ) -> Result<SendRequest<Empty<Bytes>>, Unwell> {
@@ -188,7 +188,9 @@ impl Kubelet {
             .body(Empty::new())?;
         let answer = connection.send_request(question).await?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await;
+        let body = Limited::new(answer.into_body(), MAX_RESPONSE_SIZE)
+            .collect()
+            .await;
         let body = body.map_err(Unwell::Body)?.to_bytes();
         if status != StatusCode::OK || body.trim_ascii() != WELL {
             return Err(Unwell::Complains(status));

@@ -26,13 +26,16 @@ mod wake;
 mod work;
 
 pub use activity::{Activity, read as read_activity};
-pub(crate) use cluster::{Cluster as OwnNode, FIELD_MANAGER};
+pub(crate) use cluster::{AgentClient as OwnNode, FIELD_MANAGER};
 pub use decide::{
-    DecisionError, DrainStep, Observation, Pending, Step, Version, drain_step, next, retry_delay,
+    AgentStep, ConfigVersion, DecisionError, DrainStep, Observation, PendingChange, drain_step, next,
+    retry_delay,
 };
 pub use error::AgentError;
 pub use kubelet::{EndpointError, HealthEndpoint, KubeletCheck};
 pub use on_disk::OnDisk;
-pub use options::Options;
-pub use report::{Failure, Report, degraded, done, introduction, request_drain, request_uncordon, working};
+pub use options::AgentOptions;
+pub use report::{
+    NodeFailure, NodeReport, degraded, done, introduction, request_drain, request_uncordon, working,
+};
 pub use run::run;

@@ -1,24 +1,24 @@
 //! Progress notes that blocking work sends to the event loop: progress phases and events.
 
 use mco_api::vocabulary::events::daemon as event;
-use mco_core::rollout::node_progress::Phase;
+use mco_core::rollout::node_progress::UpdatePhase;
 use mco_host::os::OsChange;
 
 use crate::config::NodeConfig;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Note {
-    Phase(Phase),
+    Phase(UpdatePhase),
     Event { reason: &'static str, message: String },
 }
 
-impl From<Phase> for Note {
-    fn from(phase: Phase) -> Self {
+impl From<UpdatePhase> for Note {
+    fn from(phase: UpdatePhase) -> Self {
         Self::Phase(phase)
     }
 }
 
-fn told(reason: &'static str, message: impl Into<String>) -> Note {
+fn event(reason: &'static str, message: impl Into<String>) -> Note {
     Note::Event {
         reason,
         message: message.into(),
@@ -27,11 +27,11 @@ fn told(reason: &'static str, message: impl Into<String>) -> Note {
 
 /// From here on a shutdown waits until the transaction is complete or rolled back.
 pub(super) fn protected() -> Note {
-    told(event::ADD_SIGTERM_PROTECTION, "Adding SIGTERM protection")
+    event(event::ADD_SIGTERM_PROTECTION, "Adding SIGTERM protection")
 }
 
 pub(super) fn unprotected() -> Note {
-    told(event::REMOVE_SIGTERM_PROTECTION, "Removing SIGTERM protection")
+    event(event::REMOVE_SIGTERM_PROTECTION, "Removing SIGTERM protection")
 }
 
 /// Returns the notes to send before the operating system is changed.
@@ -50,9 +50,9 @@ pub(super) fn os_update_started(change: &OsChange, new: &NodeConfig) -> Vec<Note
     let mut notes = Vec::new();
     if change.image.is_some() || packages || change.kernel.is_some() {
         let text = format!("Updating from oscontainer {}", new.os_image());
-        notes.push(told(event::IN_CLUSTER_UPGRADE, text));
+        notes.push(event(event::IN_CLUSTER_UPGRADE, text));
     }
-    notes.push(told(event::OS_UPDATE_STARTED, reasons.join("; ")));
+    notes.push(event(event::OS_UPDATE_STARTED, reasons.join("; ")));
     notes
 }
 
@@ -64,14 +64,14 @@ pub(super) fn os_update_staged(change: &OsChange, old: &NodeConfig, new: &NodeCo
             "OS upgrade applied; new MachineConfig ({}) has new OS image ({image})",
             new.name()
         );
-        told(event::OS_UPGRADE_APPLIED, text)
+        event(event::OS_UPGRADE_APPLIED, text)
     } else {
         let text = format!(
             "OS upgrade skipped; new MachineConfig ({}) has same OS image ({image}) as old MachineConfig ({})",
             new.name(),
             old.name()
         );
-        told(event::OS_UPGRADE_SKIPPED, text)
+        event(event::OS_UPGRADE_SKIPPED, text)
     };
-    [outcome, told(event::OS_UPDATE_STAGED, "Changes to OS staged")]
+    [outcome, event(event::OS_UPDATE_STAGED, "Changes to OS staged")]
 }

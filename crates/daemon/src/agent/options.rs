@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mco_serve_metrics::Door;
+use mco_http::metrics::ScrapeAccess;
 
 use super::kubelet::KubeletCheck;
 
@@ -11,11 +11,11 @@ use super::kubelet::KubeletCheck;
 const GRACE: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct AgentOptions {
     /// The address that serves health endpoints and metrics; `None` disables them.
     pub listen: Option<SocketAddr>,
     /// Access control of the metrics endpoint.
-    pub door: Door,
+    pub metrics_access: ScrapeAccess,
     /// The kubelet health check; `None` on machines without a kubelet.
     pub kubelet: Option<KubeletCheck>,
     /// The service manager's notification socket: the value of `NOTIFY_SOCKET`.
@@ -26,11 +26,11 @@ pub struct Options {
     pub alone: bool,
 }
 
-impl Default for Options {
+impl Default for AgentOptions {
     fn default() -> Self {
         Self {
             listen: None,
-            door: Door::default(),
+            metrics_access: ScrapeAccess::default(),
             kubelet: None,
             notify_socket: None,
             grace: GRACE,
@@ -39,7 +39,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl AgentOptions {
     /// Returns the kubelet check. Only metrics use it, so without a metrics endpoint there is none.
     pub(super) fn kubelet_check(&self) -> Option<&KubeletCheck> {
         self.listen.and(self.kubelet.as_ref())
@@ -63,10 +63,10 @@ mod tests {
             (None, kubelet.clone(), false),
             (listen, kubelet, true),
         ] {
-            let options = Options {
+            let options = AgentOptions {
                 listen,
                 kubelet,
-                ..Options::default()
+                ..AgentOptions::default()
             };
             assert_eq!(options.kubelet_check().is_some(), is_asked, "{options:?}");
         }

@@ -11,7 +11,7 @@ use mco_api::MachineConfigNode;
 use mco_api::machine_config_node::IrreconcilableChange;
 use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
 use mco_api::vocabulary::reasons::machine_config_node as reason;
-use mco_core::rollout::node_progress::{self, Phase};
+use mco_core::rollout::node_progress::{self, UpdatePhase};
 use serde_json::{Value, json};
 
 use super::cluster::FIELD_MANAGER;
@@ -20,7 +20,7 @@ use mco_core::rollout::NodeAnnotations;
 /// Conflicts to retry: the drain controller writes to the same object. More in a row have another cause.
 const ATTEMPTS: u32 = 4;
 
-pub(super) struct Progress {
+pub(super) struct ProgressReporter {
     all: Api<MachineConfigNode>,
     node: String,
     /// The object as last read or written.
@@ -30,14 +30,14 @@ pub(super) struct Progress {
     /// The watched object was created or first seen, and its conditions are not read yet.
     is_new: bool,
     /// The steps since the update began or the previous one completed, for an object that is created later.
-    steps: Vec<Phase>,
+    steps: Vec<UpdatePhase>,
     /// The target of the update that the steps belong to.
     begun: Option<String>,
     /// Whether the object already shows the beginning of this update.
     shows_begin: bool,
 }
 
-impl Progress {
+impl ProgressReporter {
     pub fn new(client: kube::Client, node: String) -> Self {
         Self {
             all: Api::all(client),
@@ -52,8 +52,8 @@ impl Progress {
     }
 
     /// Reports a step. A retry of an update that has begun is no new update.
-    pub async fn tell(&mut self, phase: &Phase, view: &NodeAnnotations) {
-        let begins = *phase == Phase::NeedsUpdate;
+    pub async fn report(&mut self, phase: &UpdatePhase, view: &NodeAnnotations) {
+        let begins = *phase == UpdatePhase::NeedsUpdate;
         let desired = view.desired_config.as_deref().unwrap_or_default();
         self.record(phase, desired);
         if begins && self.shows_begin {
@@ -101,7 +101,7 @@ impl Progress {
         }
         let mut steps = self.steps.clone();
         if steps.is_empty() && view.current_config != view.desired_config {
-            steps.push(Phase::NeedsUpdate);
+            steps.push(UpdatePhase::NeedsUpdate);
         }
         let node = self.node.clone();
         let is_written = self
@@ -116,15 +116,15 @@ impl Progress {
     }
 
     /// Records the latest step of each kind.
-    fn record(&mut self, phase: &Phase, target: &str) {
+    fn record(&mut self, phase: &UpdatePhase, target: &str) {
         match phase {
-            Phase::NeedsUpdate if self.begun.as_deref() == Some(target) => return,
-            Phase::NeedsUpdate => {
+            UpdatePhase::NeedsUpdate if self.begun.as_deref() == Some(target) => return,
+            UpdatePhase::NeedsUpdate => {
                 self.steps.clear();
                 self.begun = Some(target.to_owned());
                 self.shows_begin = false;
             }
-            Phase::Updated => {
+            UpdatePhase::Updated => {
                 self.steps.clear();
                 self.begun = None;
                 self.shows_begin = false;
@@ -138,7 +138,7 @@ impl Progress {
 
     /// Reports the parts of its config that the machine gets only when it is reinstalled. Returns whether the report is
     /// written.
-    pub async fn tell_irreconcilable(&mut self, changes: &[IrreconcilableChange]) -> bool {
+    pub async fn report_irreconcilable(&mut self, changes: &[IrreconcilableChange]) -> bool {
         self.write(|known| after_comparison(known, changes)).await
     }
 
@@ -189,7 +189,7 @@ impl Progress {
 fn after_steps(
     known: &MachineConfigNode,
     node: &str,
-    phases: &[Phase],
+    phases: &[UpdatePhase],
     view: &NodeAnnotations,
 ) -> Option<Value> {
     let before = known.status.clone().unwrap_or_default();
@@ -203,7 +203,10 @@ fn after_steps(
         Vec::new()
     };
     for phase in phases {
-        let reports_health = matches!(phase, Phase::Failed { .. } | Phase::Succeeded | Phase::Updated);
+        let reports_health = matches!(
+            phase,
+            UpdatePhase::Failed { .. } | UpdatePhase::Succeeded | UpdatePhase::Updated
+        );
         let after = if view.is_failing() && !reports_health {
             let error = &view.reason;
             node_progress::report_while_degraded(&conditions, phase, error, node, desired, &now)
@@ -297,7 +300,7 @@ mod tests {
     #[test]
     fn an_update_is_begun_once_per_target() {
         let now = Time(Timestamp::UNIX_EPOCH);
-        let begun = node_progress::report(&[], &Phase::NeedsUpdate, "n", "b", &now).unwrap_or_default();
+        let begun = node_progress::report(&[], &UpdatePhase::NeedsUpdate, "n", "b", &now).unwrap_or_default();
         let object = |desired: &str| object(begun.clone(), desired);
         assert!(is_under_way(&object("b"), "b"));
         assert!(
@@ -321,13 +324,13 @@ mod tests {
             reason: "disk full".to_owned(),
             ..NodeAnnotations::default()
         };
-        let failed = Phase::Failed {
+        let failed = UpdatePhase::Failed {
             error: "disk full".to_owned(),
         };
         let empty = MachineConfigNode::new("n", MachineConfigNodeSpec::default());
-        let status = after_steps(&empty, "n", &[Phase::NeedsUpdate, failed], &view).unwrap();
+        let status = after_steps(&empty, "n", &[UpdatePhase::NeedsUpdate, failed], &view).unwrap();
         let conditions: Vec<Condition> = serde_json::from_value(status["conditions"].clone()).unwrap();
         let known = object(conditions, "not-yet-set");
-        assert_eq!(after_steps(&known, "n", &[Phase::NeedsUpdate], &view), None);
+        assert_eq!(after_steps(&known, "n", &[UpdatePhase::NeedsUpdate], &view), None);
     }
 }

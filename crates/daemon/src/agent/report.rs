@@ -11,11 +11,11 @@ use mco_core::rollout::NodeAnnotations;
 /// The limit for reasons, because every client of the Node fetches them.
 const LONGEST_REASON: usize = 2000;
 
-pub type Report = BTreeMap<&'static str, Option<String>>;
+pub type NodeReport = BTreeMap<&'static str, Option<String>>;
 
 /// The severity of a failed update, as reported in the node's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
+pub enum NodeFailure {
     /// A retry may succeed.
     Degraded,
     /// The change is not reconcilable.
@@ -23,25 +23,25 @@ pub enum Failure {
 }
 
 /// Returns the annotations of a node that is updating. A failing node keeps its state until it is done.
-pub fn working(node: &NodeAnnotations) -> Report {
+pub fn working(node: &NodeAnnotations) -> NodeReport {
     if node.is_failing() {
-        return Report::new();
+        return NodeReport::new();
     }
-    Report::from([(annotation::STATE, Some(node_state::WORKING.to_owned()))])
+    NodeReport::from([(annotation::STATE, Some(node_state::WORKING.to_owned()))])
 }
 
 /// Whether the Node already has the state and reason of a report.
-pub(super) fn is_on_node(report: &Report, node: &NodeAnnotations) -> bool {
+pub(super) fn is_on_node(report: &NodeReport, node: &NodeAnnotations) -> bool {
     let has = |key: &str, value: &str| report.get(key).and_then(Option::as_deref) == Some(value);
     has(annotation::STATE, &node.state) && has(annotation::REASON, &node.reason)
 }
 
-pub fn degraded(failure: Failure, reason: &str) -> Report {
+pub fn degraded(failure: NodeFailure, reason: &str) -> NodeReport {
     let state = match failure {
-        Failure::Degraded => node_state::DEGRADED,
-        Failure::Unreconcilable => node_state::UNRECONCILABLE,
+        NodeFailure::Degraded => node_state::DEGRADED,
+        NodeFailure::Unreconcilable => node_state::UNRECONCILABLE,
     };
-    Report::from([
+    NodeReport::from([
         (annotation::STATE, Some(state.to_owned())),
         (annotation::REASON, Some(shortened(reason))),
     ])
@@ -52,13 +52,13 @@ pub(super) fn shortened(reason: &str) -> String {
 }
 
 /// Returns the annotation with the reason why a staged deployment was lost; empty if none was lost.
-pub fn finalization_failure(text: &str) -> Report {
-    Report::from([(annotation::OSTREE_FINALIZE_STAGED_FAILURE, Some(text.to_owned()))])
+pub fn finalization_failure(text: &str) -> NodeReport {
+    NodeReport::from([(annotation::OSTREE_FINALIZE_STAGED_FAILURE, Some(text.to_owned()))])
 }
 
 /// Returns the annotations of a node that is up to date, according to its disk.
-pub fn done(disk: &OnDisk) -> Report {
-    let mut report = Report::from([
+pub fn done(disk: &OnDisk) -> NodeReport {
+    let mut report = NodeReport::from([
         (annotation::STATE, Some(node_state::DONE.to_owned())),
         (annotation::REASON, Some(String::new())),
         (annotation::CURRENT_CONFIG, disk.config.clone()),
@@ -86,12 +86,12 @@ pub fn introduction(installed: Option<&BTreeMap<String, String>>, disk: &OnDisk)
         .collect()
 }
 
-pub fn request_drain(config: &str) -> Report {
-    Report::from([(annotation::DESIRED_DRAIN, Some(annotation::drain::drain(config)))])
+pub fn request_drain(config: &str) -> NodeReport {
+    NodeReport::from([(annotation::DESIRED_DRAIN, Some(annotation::drain::drain(config)))])
 }
 
-pub fn request_uncordon(config: &str) -> Report {
-    Report::from([(
+pub fn request_uncordon(config: &str) -> NodeReport {
+    NodeReport::from([(
         annotation::DESIRED_DRAIN,
         Some(annotation::drain::uncordon(config)),
     )])
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn reasons_are_cut_between_characters() {
-        let report = degraded(Failure::Degraded, &"ä".repeat(3000));
+        let report = degraded(NodeFailure::Degraded, &"ä".repeat(3000));
         assert_eq!(
             report[annotation::REASON]
                 .as_ref()

@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use mco_api::ControllerConfig;
 use mco_api::vocabulary::events::daemon as event;
-use mco_core::rollout::node_progress::Phase;
+use mco_core::rollout::node_progress::UpdatePhase;
 use mco_host::os::OsRelease;
 use mco_host::{Machine, ServiceManager};
 use tokio::sync::{mpsc, watch};
@@ -17,21 +17,21 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::activity::Teller;
-use super::cluster::Cluster;
-use super::decide::{Version, retry_delay};
+use super::activity::ActivityReporter;
+use super::cluster::AgentClient;
+use super::decide::{ConfigVersion, retry_delay};
 use super::error::AgentError;
 use super::events::NodeEvents;
 use super::health::{self, Health};
 use super::images::{Keeper, NodeFacts};
 use super::kubelet;
-use super::metrics::Metrics;
+use super::metrics::DaemonMetrics;
 use super::notes::Note;
-use super::options::Options;
-use super::progress::Progress;
-use super::report::{self, Failure, Report};
-use super::wake::{News, Newsfeed, newsfeed};
-use crate::drift::{DriftError, HealBudget, Monitor, Watch};
+use super::options::AgentOptions;
+use super::progress::ProgressReporter;
+use super::report::{self, NodeFailure, NodeReport};
+use super::wake::{ClusterChange, ClusterChanges, cluster_changes};
+use crate::drift::{DriftCheck, DriftError, HealBudget, Monitor};
 use crate::{footprint, once};
 use mco_core::rollout::NodeAnnotations;
 
@@ -43,7 +43,7 @@ pub async fn run(
     client: kube::Client,
     machine: impl Into<Arc<Machine>>,
     node_name: impl Into<String>,
-    options: Options,
+    options: AgentOptions,
     stop: CancellationToken,
 ) -> Result<(), AgentError> {
     let (machine, node) = (machine.into(), node_name.into());
@@ -55,8 +55,8 @@ pub async fn run(
     let mut agent = Agent::new(client, machine, node, &options);
     let endpoints = match options.listen {
         Some(address) => {
-            let (door, health) = (options.door.clone(), Arc::clone(&agent.health));
-            Some(health::listen(address, door, health, helpers.clone()).await?)
+            let (access, health) = (options.metrics_access.clone(), Arc::clone(&agent.health));
+            Some(health::listen(address, access, health, helpers.clone()).await?)
         }
         None => None,
     };
@@ -71,9 +71,9 @@ pub async fn run(
         agent.facts.subscribe(),
     );
     let keeper = tokio::spawn(keeper.run(helpers.clone()));
-    let news = newsfeed(&agent.cluster);
+    let news = cluster_changes(&agent.cluster);
     let ended = agent.follow(news, &options, &stop).await;
-    agent.teller.stopping();
+    agent.activity.stopping();
     agent.stop_watching();
     helpers.cancel();
     keeper.await?;
@@ -86,10 +86,10 @@ pub async fn run(
 /// The in-memory state of a node's daemon. Nothing here has to survive a restart.
 pub(super) struct Agent {
     pub machine: Arc<Machine>,
-    pub cluster: Cluster,
+    pub cluster: AgentClient,
     pub events: NodeEvents,
-    pub progress: Progress,
-    pub teller: Teller,
+    pub progress: ProgressReporter,
+    pub activity: ActivityReporter,
     pub health: Arc<Health>,
     pub node: Option<KnownNode>,
     /// Publishes the Node's properties to the task that pins images.
@@ -101,9 +101,9 @@ pub(super) struct Agent {
     pub finalization: Option<String>,
     /// Whether an update has begun since this process started.
     pub begun: bool,
-    pub verified: Option<Version>,
+    pub verified: Option<ConfigVersion>,
     /// The version whose irreconcilable differences were reported.
-    pub compared_with_installation: Option<Version>,
+    pub compared_with_installation: Option<ConfigVersion>,
     pub monitor: Option<Monitor>,
     pub heals: HealBudget,
     pub started: Instant,
@@ -139,23 +139,23 @@ impl Pause {
 
 /// What to do after a step.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum After {
+pub(super) enum AfterStep {
     Wait(Pause),
     /// Run the next step at once.
     Again,
 }
 
 impl Agent {
-    fn new(client: kube::Client, machine: Arc<Machine>, node: String, options: &Options) -> Self {
+    fn new(client: kube::Client, machine: Arc<Machine>, node: String, options: &AgentOptions) -> Self {
         let release = OsRelease::read(&machine.root).unwrap_or_default();
         let service_manager = ServiceManager::new(options.notify_socket.clone());
         Self {
-            cluster: Cluster::new(client.clone(), node.clone()),
+            cluster: AgentClient::new(client.clone(), node.clone()),
             events: NodeEvents::start(client.clone(), node.clone()),
-            progress: Progress::new(client, node),
-            teller: Teller::new(&machine.root, service_manager),
+            progress: ProgressReporter::new(client, node),
+            activity: ActivityReporter::new(&machine.root, service_manager),
             health: Arc::new(Health {
-                metrics: Metrics::new(release.id(), &release.version()),
+                metrics: DaemonMetrics::new(release.id(), &release.version()),
                 ready: AtomicBool::new(false),
             }),
             node: None,
@@ -177,11 +177,11 @@ impl Agent {
     /// Runs the loop. A stop is handled between steps; a step that exceeds the grace period is left to the next start.
     async fn follow(
         &mut self,
-        mut news: Newsfeed,
-        options: &Options,
+        mut news: ClusterChanges,
+        options: &AgentOptions,
         stop: &CancellationToken,
     ) -> Result<(), AgentError> {
-        self.teller.doing(
+        self.activity.doing(
             &self.machine.root,
             "waiting for the Node to be created in the cluster",
             None,
@@ -210,23 +210,23 @@ impl Agent {
     /// Waits for an event; `None` on a stop. If `alone` in the process, releases unused memory once idle.
     async fn wait(
         &mut self,
-        news: &mut Newsfeed,
+        news: &mut ClusterChanges,
         pause: Pause,
         alone: bool,
         stop: &CancellationToken,
-    ) -> Result<Option<Wake>, AgentError> {
+    ) -> Result<Option<AgentWake>, AgentError> {
         let quiet_since = Instant::now();
         let mut shrunk = !alone;
         loop {
             let wake = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(None),
-                one = news.next() => Wake::News(one.ok_or(AgentError::WatchEnded)?),
-                found = next_finding(&mut self.monitor) => Wake::Found(found),
-                () = pause.over() => Wake::TimeIsUp,
+                one = news.next() => AgentWake::News(one.ok_or(AgentError::WatchEnded)?),
+                found = next_finding(&mut self.monitor) => AgentWake::Found(found),
+                () = pause.over() => AgentWake::TimeIsUp,
                 () = tokio::time::sleep_until(quiet_since + SETTLED), if !shrunk => {
                     shrunk = true;
-                    if let Err(problem) = footprint::give_back() {
+                    if let Err(problem) = footprint::release_memory() {
                         debug!("could not release unused memory: {problem}");
                     }
                     continue;
@@ -237,19 +237,24 @@ impl Agent {
     }
 
     /// Handles an event. Returns `pause` unchanged if the event is irrelevant.
-    async fn act(&mut self, wake: Wake, pause: Pause, stop: &CancellationToken) -> Result<Pause, AgentError> {
+    async fn act(
+        &mut self,
+        wake: AgentWake,
+        pause: Pause,
+        stop: &CancellationToken,
+    ) -> Result<Pause, AgentError> {
         match wake {
-            Wake::News(News::Node(node)) => {
-                if !self.learn(&node) {
+            AgentWake::News(ClusterChange::Node(node)) => {
+                if !self.observe_node(&node) {
                     return Ok(pause);
                 }
             }
-            Wake::News(News::NodeGone) => {
+            AgentWake::News(ClusterChange::NodeGone) => {
                 self.node = None;
                 self.facts.send_replace(None);
                 return Ok(Pause::UntilNews);
             }
-            Wake::News(News::MachineConfigNode(seen)) => {
+            AgentWake::News(ClusterChange::MachineConfigNode(seen)) => {
                 if !self.progress.observe(seen.as_deref()) {
                     return Ok(pause);
                 }
@@ -260,13 +265,15 @@ impl Agent {
                     return Ok(pause);
                 }
             }
-            Wake::News(News::ControllerConfig(config)) => self.controller_config = Some(Arc::new(*config)),
-            Wake::Found(Ok(Watch::Drifted(mismatches))) => {
+            AgentWake::News(ClusterChange::ControllerConfig(config)) => {
+                self.controller_config = Some(Arc::new(*config))
+            }
+            AgentWake::Found(Ok(DriftCheck::Drifted(mismatches))) => {
                 return Ok(self.react_to_drift(&mismatches).await?.unwrap_or(pause));
             }
             // The node may be repaired, or the force file may have been created.
-            Wake::Found(Ok(Watch::Intact)) | Wake::TimeIsUp => {}
-            Wake::Found(Err(error)) => {
+            AgentWake::Found(Ok(DriftCheck::Intact)) | AgentWake::TimeIsUp => {}
+            AgentWake::Found(Err(error)) => {
                 self.monitor = None;
                 return Err(error.into());
             }
@@ -283,15 +290,15 @@ impl Agent {
         loop {
             let after = self.step().await?;
             if !self.health.ready.swap(true, Ordering::Relaxed) {
-                self.teller.ready();
+                self.activity.ready();
             }
             match after {
-                After::Wait(pause) => {
+                AfterStep::Wait(pause) => {
                     self.failures = 0;
                     return Ok(pause);
                 }
-                After::Again if stop.is_cancelled() => return Ok(Pause::UntilNews),
-                After::Again => {}
+                AfterStep::Again if stop.is_cancelled() => return Ok(Pause::UntilNews),
+                AfterStep::Again => {}
             }
         }
     }
@@ -302,7 +309,7 @@ impl Agent {
 
     /// Observes the Node; returns whether a relevant annotation has changed. The response to a write may overtake the
     /// watch, so an older resource version is ignored.
-    pub fn learn(&mut self, node: &Node) -> bool {
+    pub fn observe_node(&mut self, node: &Node) -> bool {
         let seen = KnownNode {
             view: NodeAnnotations::of_node(node).into_owned(),
             revision: node
@@ -345,25 +352,25 @@ impl Agent {
     }
 
     /// Patches the Node and continues from the response.
-    pub async fn write(&mut self, report: &Report) -> Result<(), AgentError> {
+    pub async fn write(&mut self, report: &NodeReport) -> Result<(), AgentError> {
         if report.is_empty() {
             return Ok(());
         }
         let node = self.cluster.write(report).await?;
-        self.learn(&node);
+        self.observe_node(&node);
         Ok(())
     }
 
-    pub async fn tell(&mut self, phase: &Phase) {
+    pub async fn report_phase(&mut self, phase: &UpdatePhase) {
         let target = self
             .view()
             .and_then(|view| view.desired_config.clone())
             .unwrap_or_default();
         if let Some(doing) = doing(phase, &target) {
-            self.teller.doing(&self.machine.root, &doing, None);
+            self.activity.doing(&self.machine.root, &doing, None);
         }
         if let Some(node) = &self.node {
-            self.progress.tell(phase, &node.view).await;
+            self.progress.report(phase, &node.view).await;
         }
     }
 
@@ -384,7 +391,7 @@ impl Agent {
     }
 
     /// Runs blocking work that reports its progress in notes.
-    pub async fn told<T: Send + 'static>(
+    pub async fn blocking_with_progress<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&Machine, &dyn Fn(Note)) -> Result<T, AgentError> + Send + 'static,
     ) -> Result<T, AgentError> {
@@ -396,7 +403,7 @@ impl Agent {
         });
         while let Some(note) = notes.recv().await {
             match note {
-                Note::Phase(phase) => self.tell(&phase).await,
+                Note::Phase(phase) => self.report_phase(&phase).await,
                 Note::Event { reason, message } => self.events.normal(reason, message),
             }
         }
@@ -412,7 +419,7 @@ impl Agent {
             "sync failed"
         );
         self.failures += 1;
-        self.teller.failed(&self.machine.root, &text);
+        self.activity.failed(&self.machine.root, &text);
         if !matches!(error, AgentError::Api { .. }) {
             self.verified = None;
         }
@@ -420,26 +427,26 @@ impl Agent {
             // An incomplete rollback must be completed before the next step or report.
             self.recovered = false;
         }
-        if self.failures > error.patience() {
-            self.say_degraded(error, &text).await;
+        if self.failures > error.failures_before_degraded() {
+            self.report_degraded(error, &text).await;
         }
         self.watch_over_disk().await;
         retry_delay(self.failures)
     }
 
-    async fn say_degraded(&mut self, error: &AgentError, text: &str) {
+    async fn report_degraded(&mut self, error: &AgentError, text: &str) {
         let report = report::degraded(error.failure(), text);
-        let failed = Phase::Failed {
+        let failed = UpdatePhase::Failed {
             error: report::shortened(text),
         };
         if self.view().is_some_and(|view| report::is_on_node(&report, view)) {
             // The MachineConfigNode may be new, or an earlier write may have failed.
-            return self.tell(&failed).await;
+            return self.report_phase(&failed).await;
         }
         if let Some(reason) = error.event() {
             self.events.warning(reason, text);
         }
-        if error.failure() == Failure::Degraded && error.is_about_the_system() {
+        if error.failure() == NodeFailure::Degraded && error.is_about_the_system() {
             self.health.metrics.system_failed();
         }
         let target = self.view().and_then(|view| view.desired_config.clone());
@@ -449,18 +456,18 @@ impl Agent {
         if let Err(unreported) = self.write(&report).await {
             tracing::warn!(error = %unreported, "could not report the failure");
         }
-        self.tell(&failed).await;
+        self.report_phase(&failed).await;
     }
 }
 
 /// The event that ended a wait.
-enum Wake {
-    News(News),
-    Found(Result<Watch, DriftError>),
+enum AgentWake {
+    News(ClusterChange),
+    Found(Result<DriftCheck, DriftError>),
     TimeIsUp,
 }
 
-async fn next_finding(monitor: &mut Option<Monitor>) -> Result<Watch, DriftError> {
+async fn next_finding(monitor: &mut Option<Monitor>) -> Result<DriftCheck, DriftError> {
     match monitor {
         Some(monitor) => monitor.wait().await,
         None => std::future::pending().await,
@@ -473,12 +480,12 @@ async fn cut_off(stop: &CancellationToken, grace: Duration) {
 }
 
 /// Returns the activity of a phase for `systemctl status`.
-fn doing(phase: &Phase, target: &str) -> Option<String> {
+fn doing(phase: &UpdatePhase, target: &str) -> Option<String> {
     Some(match phase {
-        Phase::NeedsUpdate => format!("planning the update to {target}"),
-        Phase::Applying(_) => format!("applying {target}"),
-        Phase::Applied(_) => format!("reloading services for {target}"),
-        Phase::RebootPending => format!("rebooting into {target}"),
+        UpdatePhase::NeedsUpdate => format!("planning the update to {target}"),
+        UpdatePhase::Applying(_) => format!("applying {target}"),
+        UpdatePhase::Applied(_) => format!("reloading services for {target}"),
+        UpdatePhase::RebootPending => format!("rebooting into {target}"),
         _ => return None,
     })
 }

@@ -7,20 +7,20 @@ use jiff::Timestamp;
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::events::daemon as event;
-use mco_core::config::disruption::Action;
-use mco_core::config::rules::Rules;
+use mco_core::config::disruption::PostConfigAction;
+use mco_core::config::rules::AdministratorRules;
 use mco_core::rollout::drain::DrainVerb;
 use mco_core::rollout::messages::DriftHealed;
-use mco_core::rollout::node_progress::Phase;
+use mco_core::rollout::node_progress::UpdatePhase;
 use mco_core::rollout::{DriftPolicy, NodeAnnotations};
 use mco_host::Reboot;
 
-use super::decide::{Observation, Pending, Step, Version, next, retry_delay};
+use super::decide::{AgentStep, ConfigVersion, Observation, PendingChange, next, retry_delay};
 use super::error::AgentError;
 use super::on_disk::OnDisk;
-use super::report::{self, Failure, Report};
-use super::run::{After, Agent, Pause};
-use super::work::{self, Updated};
+use super::report::{self, NodeFailure, NodeReport};
+use super::run::{AfterStep, Agent, Pause};
+use super::work::{self, AgentUpdateResult};
 use crate::config::NodeConfig;
 use crate::disk;
 use crate::drift::{self, Monitor};
@@ -33,49 +33,49 @@ const LONGEST_SHUTDOWN: Duration = Duration::from_mins(15);
 
 impl Agent {
     /// Runs one step.
-    pub(super) async fn step(&mut self) -> Result<After, AgentError> {
+    pub(super) async fn step(&mut self) -> Result<AfterStep, AgentError> {
         if !self.recovered {
             self.blocking(work::recover).await?;
             self.recovered = true;
             self.finalization = self.blocking(work::finalization_failure).await?;
         }
-        self.tell_finalization().await?;
+        self.report_finalization().await?;
         self.sync_certificates().await?;
         let Some(node) = self.view().cloned() else {
-            return Ok(After::Wait(Pause::UntilNews));
+            return Ok(AfterStep::Wait(Pause::UntilNews));
         };
         let seen = self.blocking(move |machine| work::observe(machine, node)).await?;
-        if seen.node.rebooting && seen.pending == Pending::Nothing {
+        if seen.node.rebooting && seen.pending == PendingChange::Nothing {
             // Rebooted by the daemon of another implementation, or manually after ours had requested it.
             return self.acknowledge_boot().await;
         }
         let step = next(&seen, self.verified.as_ref())?;
         tracing::debug!(node = self.cluster.node(), ?step, "next step");
         match step {
-            Step::AwaitDesired => {
-                self.teller.doing(
+            AgentStep::AwaitDesired => {
+                self.activity.doing(
                     &self.machine.root,
                     "waiting for the controller to set a desired config",
                     None,
                 );
-                Ok(After::Wait(Pause::UntilNews))
+                Ok(AfterStep::Wait(Pause::UntilNews))
             }
-            Step::AwaitController { request } => self.await_controller(&request),
-            Step::Introduce => self.introduce(&seen.disk).await,
-            Step::Reboot { because } => self.reboot(because).await,
-            Step::ProveBoot => self.prove_boot(seen.disk).await,
-            Step::Update { from, to } => self.update(seen, from, to).await,
-            Step::RequestUncordon { config } => {
+            AgentStep::AwaitController { request } => self.await_controller(&request),
+            AgentStep::Introduce => self.introduce(&seen.disk).await,
+            AgentStep::Reboot { because } => self.reboot(because).await,
+            AgentStep::ProveBoot => self.prove_boot(seen.disk).await,
+            AgentStep::Update { from, to } => self.update(seen, from, to).await,
+            AgentStep::RequestUncordon { config } => {
                 self.write(&report::request_uncordon(&config)).await?;
-                Ok(After::Again)
+                Ok(AfterStep::Again)
             }
-            Step::ReportDone { config } => self.report_done(&seen.disk, &config).await,
-            Step::Idle => self.idle(&seen.disk).await,
+            AgentStep::ReportDone { config } => self.report_done(&seen.disk, &config).await,
+            AgentStep::Idle => self.idle(&seen.disk).await,
         }
     }
 
     /// Keeps the Node's annotation about a lost staged deployment up to date.
-    async fn tell_finalization(&mut self) -> Result<(), AgentError> {
+    async fn report_finalization(&mut self) -> Result<(), AgentError> {
         let said = self.view().and_then(|view| view.finalization_failure.clone());
         if said == self.finalization {
             return Ok(());
@@ -87,18 +87,18 @@ impl Agent {
         self.write(&report::finalization_failure(&text)).await
     }
 
-    fn await_controller(&mut self, request: &str) -> Result<After, AgentError> {
+    fn await_controller(&mut self, request: &str) -> Result<AfterStep, AgentError> {
         let drains = DrainVerb::of(request) == Some(DrainVerb::Drain);
         let doing = if drains {
             "waiting for the controller to drain the node"
         } else {
             "waiting for the controller to uncordon the node"
         };
-        let requested = self.teller.doing(&self.machine.root, doing, Some(request));
+        let requested = self.activity.doing(&self.machine.root, doing, Some(request));
         let deadline = self.view().and_then(|view| view.drain_deadline(requested));
         let left = deadline.unwrap_or(requested).duration_since(Timestamp::now());
         match Duration::try_from(left) {
-            Ok(left) if !left.is_zero() => Ok(After::Wait(Pause::after(left))),
+            Ok(left) if !left.is_zero() => Ok(AfterStep::Wait(Pause::after(left))),
             _ if drains => Err(AgentError::DrainTimeout {
                 node: self.cluster.node().to_owned(),
                 waits_for: self.view().and_then(NodeAnnotations::drain_obstacle),
@@ -107,19 +107,19 @@ impl Agent {
         }
     }
 
-    async fn introduce(&mut self, disk: &OnDisk) -> Result<After, AgentError> {
+    async fn introduce(&mut self, disk: &OnDisk) -> Result<AfterStep, AgentError> {
         let installed = self
             .blocking(|machine| Ok(disk::node_annotations(&machine.root)?))
             .await?;
         let annotations = report::introduction(installed.as_ref(), disk);
         let node = self.cluster.introduce(&annotations).await?;
-        self.learn(&node);
-        Ok(After::Again)
+        self.observe_node(&node);
+        Ok(AfterStep::Again)
     }
 
-    async fn reboot(&mut self, because: String) -> Result<After, AgentError> {
-        self.tell(&Phase::RebootPending).await;
-        let action = Report::from([(
+    async fn reboot(&mut self, because: String) -> Result<AfterStep, AgentError> {
+        self.report_phase(&UpdatePhase::RebootPending).await;
+        let action = NodeReport::from([(
             annotation::POST_CONFIG_ACTION,
             Some(annotation::REBOOTING.to_owned()),
         )]);
@@ -134,40 +134,45 @@ impl Agent {
             .await
             .inspect_err(|_| self.health.metrics.reboot_failed())?;
         match asked {
-            Reboot::Queued => Ok(After::Wait(Pause::after(LONGEST_SHUTDOWN))),
+            Reboot::Queued => Ok(AfterStep::Wait(Pause::after(LONGEST_SHUTDOWN))),
             Reboot::Simulated => {
                 // Reset to the state of a new process.
                 self.recovered = false;
                 self.verified = None;
-                Ok(After::Again)
+                Ok(AfterStep::Again)
             }
         }
     }
 
-    async fn prove_boot(&mut self, disk: OnDisk) -> Result<After, AgentError> {
+    async fn prove_boot(&mut self, disk: OnDisk) -> Result<AfterStep, AgentError> {
         self.blocking(work::prove_boot).await?;
         self.health.metrics.system_staged();
-        self.verified = disk.config.map(|config| Version {
+        self.verified = disk.config.map(|config| ConfigVersion {
             config,
             image: disk.image,
         });
         self.acknowledge_boot().await
     }
 
-    async fn acknowledge_boot(&mut self) -> Result<After, AgentError> {
-        self.tell(&Phase::Rebooted).await;
-        self.tell(&Phase::Resumed).await;
-        let action = Report::from([(annotation::POST_CONFIG_ACTION, Some(String::new()))]);
+    async fn acknowledge_boot(&mut self) -> Result<AfterStep, AgentError> {
+        self.report_phase(&UpdatePhase::Rebooted).await;
+        self.report_phase(&UpdatePhase::Resumed).await;
+        let action = NodeReport::from([(annotation::POST_CONFIG_ACTION, Some(String::new()))]);
         self.write(&action).await?;
-        Ok(After::Again)
+        Ok(AfterStep::Again)
     }
 
-    async fn update(&mut self, seen: Observation, from: Version, to: Version) -> Result<After, AgentError> {
+    async fn update(
+        &mut self,
+        seen: Observation,
+        from: ConfigVersion,
+        to: ConfigVersion,
+    ) -> Result<AfterStep, AgentError> {
         self.stop_watching();
         let again = from == to;
         if !again {
-            self.tell_resync(&from, &to);
-            self.tell(&Phase::NeedsUpdate).await;
+            self.report_resync(&from, &to);
+            self.report_phase(&UpdatePhase::NeedsUpdate).await;
         }
         self.begun = true;
         let known = if seen.introduces_itself || seen.disk.config.is_none() {
@@ -188,7 +193,7 @@ impl Agent {
             self.preflight(&old).await?;
         }
         let rules = if again {
-            Rules::default()
+            AdministratorRules::default()
         } else {
             self.cluster.rules().await?
         };
@@ -200,7 +205,7 @@ impl Agent {
         } else {
             None
         };
-        let update = work::Update {
+        let update = work::UpdateRequest {
             node: seen.node,
             old,
             new,
@@ -209,14 +214,14 @@ impl Agent {
             way_back,
         };
         let updated = self
-            .told(move |machine, tell| work::update(machine, &update, tell))
+            .blocking_with_progress(move |machine, notify| work::update(machine, &update, notify))
             .await?;
         self.follow_up(updated, &to, again).await
     }
 
     /// Records an event if this process finds its node in the middle of an update, or with a new target set while no
     /// daemon was running.
-    fn tell_resync(&self, from: &Version, to: &Version) {
+    fn report_resync(&self, from: &ConfigVersion, to: &ConfigVersion) {
         if !self.begun && self.verified.is_none() {
             let text = format!(
                 "Booting node {}, currentConfig {}, desiredConfig {}",
@@ -228,43 +233,53 @@ impl Agent {
         }
     }
 
-    async fn follow_up(&mut self, updated: Updated, to: &Version, again: bool) -> Result<After, AgentError> {
+    async fn follow_up(
+        &mut self,
+        updated: AgentUpdateResult,
+        to: &ConfigVersion,
+        again: bool,
+    ) -> Result<AfterStep, AgentError> {
         match updated {
-            Updated::NeedsDrain { because } => {
+            AgentUpdateResult::NeedsDrain { because } => {
                 self.events.normal(event::CORDON, "Cordoned node to apply update");
                 self.events
                     .normal(event::DRAIN, format!("Draining node to update config: {because}"));
                 self.write(&report::request_drain(&to.config)).await?;
             }
-            Updated::AwaitingBoot => {}
-            Updated::Settled { version, actions } => {
+            AgentUpdateResult::AwaitingBoot => {}
+            AgentUpdateResult::Settled { version, actions } => {
                 if !again {
-                    self.tell_services(&actions).await;
+                    self.run_post_config_actions(&actions).await;
                 }
                 self.verified = Some(version);
             }
         }
-        Ok(After::Again)
+        Ok(AfterStep::Again)
     }
 
-    async fn tell_services(&mut self, actions: &[Action]) {
+    async fn run_post_config_actions(&mut self, actions: &[PostConfigAction]) {
         for action in actions {
             let text = format!("Config changes do not require reboot. Done: {action}.");
             match action {
-                Action::Reload(_) | Action::Special => self.events.normal(event::SERVICE_RELOAD, text),
-                Action::Restart(_) | Action::DaemonReload => self.events.normal(event::SERVICE_RESTART, text),
-                Action::None => self
+                PostConfigAction::Reload(_) | PostConfigAction::Special => {
+                    self.events.normal(event::SERVICE_RELOAD, text)
+                }
+                PostConfigAction::Restart(_) | PostConfigAction::DaemonReload => {
+                    self.events.normal(event::SERVICE_RESTART, text)
+                }
+                PostConfigAction::None => self
                     .events
                     .normal(event::SKIP_REBOOT, "Config changes do not require reboot."),
-                Action::Drain | Action::Reboot => {}
+                PostConfigAction::Drain | PostConfigAction::Reboot => {}
             }
         }
         let done: Vec<String> = actions
             .iter()
-            .filter(|action| !matches!(action, Action::None | Action::Drain))
+            .filter(|action| !matches!(action, PostConfigAction::None | PostConfigAction::Drain))
             .map(ToString::to_string)
             .collect();
-        self.tell(&Phase::PostActionsDone { actions: done }).await;
+        self.report_phase(&UpdatePhase::PostActionsDone { actions: done })
+            .await;
     }
 
     /// Returns the config to reach. One that is on disk is not fetched, because it may be deleted from the cluster.
@@ -329,7 +344,7 @@ impl Agent {
         }
     }
 
-    async fn report_done(&mut self, disk: &OnDisk, config: &str) -> Result<After, AgentError> {
+    async fn report_done(&mut self, disk: &OnDisk, config: &str) -> Result<AfterStep, AgentError> {
         self.write(&report::done(disk)).await?;
         let text = format!("Update completed for config {config} and node has been uncordoned");
         self.events.normal(event::UNCORDON, text);
@@ -341,14 +356,14 @@ impl Agent {
             ),
         );
         self.health.metrics.update(config, "");
-        self.tell(&Phase::Succeeded).await;
-        Ok(After::Again)
+        self.report_phase(&UpdatePhase::Succeeded).await;
+        Ok(AfterStep::Again)
     }
 
     /// Waits, after validating the machine against the config on disk once.
-    async fn idle(&mut self, disk: &OnDisk) -> Result<After, AgentError> {
+    async fn idle(&mut self, disk: &OnDisk) -> Result<AfterStep, AgentError> {
         if let Some(config) = &disk.config {
-            let version = Version {
+            let version = ConfigVersion {
                 config: config.clone(),
                 image: disk.image.clone(),
             };
@@ -362,22 +377,22 @@ impl Agent {
                 self.verified = Some(version.clone());
             }
             self.watch_over_disk().await;
-            self.tell_irreconcilable(version).await;
+            self.report_irreconcilable(version).await;
         }
-        self.tell(&Phase::Updated).await;
-        self.teller
+        self.report_phase(&UpdatePhase::Updated).await;
+        self.activity
             .succeeded(&self.machine.root, "idle; the node is up to date");
-        Ok(After::Wait(Pause::UntilNews))
+        Ok(AfterStep::Wait(Pause::UntilNews))
     }
 
     /// Reports the parts of its config that the machine gets only when it is reinstalled. Best effort: a failure is
     /// retried with the next change.
-    async fn tell_irreconcilable(&mut self, version: Version) {
+    async fn report_irreconcilable(&mut self, version: ConfigVersion) {
         if self.compared_with_installation.as_ref() == Some(&version) {
             return;
         }
         let is_told = match self.blocking(work::irreconcilable).await {
-            Ok(Some(changes)) => self.progress.tell_irreconcilable(&changes).await,
+            Ok(Some(changes)) => self.progress.report_irreconcilable(&changes).await,
             Ok(None) => true,
             Err(error) => {
                 tracing::debug!(%error, "could not compare the config with the installed one");
@@ -507,12 +522,13 @@ impl Agent {
     async fn degrade_by_drift(&mut self, cause: &str) -> Result<(), AgentError> {
         self.verified = None;
         let failing = self.view().is_some_and(NodeAnnotations::is_failing);
-        self.teller.failed(&self.machine.root, cause);
+        self.activity.failed(&self.machine.root, cause);
         // The reason of a failing node is more specific: it names the config that the node was validated against.
         if !failing {
             self.events.warning(event::CONFIG_DRIFT_DETECTED, cause);
-            self.write(&report::degraded(Failure::Degraded, cause)).await?;
-            self.tell(&Phase::Failed {
+            self.write(&report::degraded(NodeFailure::Degraded, cause))
+                .await?;
+            self.report_phase(&UpdatePhase::Failed {
                 error: report::shortened(cause),
             })
             .await;
@@ -541,7 +557,7 @@ impl Agent {
             .view()
             .is_some_and(|view| view.synced_controller_config != synced)
         {
-            let report = Report::from([(annotation::LAST_SYNCED_CONTROLLER_CONFIG, synced)]);
+            let report = NodeReport::from([(annotation::LAST_SYNCED_CONTROLLER_CONFIG, synced)]);
             self.write(&report).await?;
         }
         self.controller_config = None;

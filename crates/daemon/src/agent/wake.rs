@@ -10,11 +10,11 @@ use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 
-use super::cluster::Cluster;
+use super::cluster::AgentClient;
 
 /// A watch event.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum ClusterChange {
     Node(Box<Node>),
     /// The Node was deleted; nothing is done for it until it is created again.
     NodeGone,
@@ -23,16 +23,16 @@ pub(super) enum News {
     MachineConfigNode(Option<Box<ObjectMeta>>),
 }
 
-pub(super) type Newsfeed = Pin<Box<dyn Stream<Item = News> + Send>>;
+pub(super) type ClusterChanges = Pin<Box<dyn Stream<Item = ClusterChange> + Send>>;
 
 /// Returns the events of three single-object watches. Interruptions are logged and retried.
-pub(super) fn newsfeed(cluster: &Cluster) -> Newsfeed {
+pub(super) fn cluster_changes(cluster: &AgentClient) -> ClusterChanges {
     let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
     let node = watch(cluster.nodes(), only(cluster.node()))
         .default_backoff()
         .filter_map(async |event| match event {
-            Ok(Event::Apply(node) | Event::InitApply(node)) => Some(News::Node(Box::new(node))),
-            Ok(Event::Delete(_)) => Some(News::NodeGone),
+            Ok(Event::Apply(node) | Event::InitApply(node)) => Some(ClusterChange::Node(Box::new(node))),
+            Ok(Event::Delete(_)) => Some(ClusterChange::NodeGone),
             Ok(Event::Init | Event::InitDone) => None,
             Err(error) => {
                 tracing::warn!(%error, "the watch of this Node was interrupted");
@@ -43,7 +43,7 @@ pub(super) fn newsfeed(cluster: &Cluster) -> Newsfeed {
         .default_backoff()
         .filter_map(async |event| match event {
             Ok(Event::Apply(config) | Event::InitApply(config)) => {
-                Some(News::ControllerConfig(Box::new(config)))
+                Some(ClusterChange::ControllerConfig(Box::new(config)))
             }
             Ok(_) => None,
             Err(error) => {
@@ -56,9 +56,9 @@ pub(super) fn newsfeed(cluster: &Cluster) -> Newsfeed {
         .default_backoff()
         .filter_map(async |event| match event {
             Ok(Event::Apply(object) | Event::InitApply(object)) => {
-                Some(News::MachineConfigNode(Some(Box::new(object.metadata))))
+                Some(ClusterChange::MachineConfigNode(Some(Box::new(object.metadata))))
             }
-            Ok(Event::Delete(_)) => Some(News::MachineConfigNode(None)),
+            Ok(Event::Delete(_)) => Some(ClusterChange::MachineConfigNode(None)),
             Ok(Event::Init | Event::InitDone) => None,
             Err(error) => {
                 tracing::debug!(%error, "the watch of the MachineConfigNode was interrupted");

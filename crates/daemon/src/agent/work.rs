@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use mco_api::MachineConfig;
 use mco_api::machine_config_node::IrreconcilableChange;
-use mco_core::config::disruption::{Action, Cost, Drain, Policy};
+use mco_core::config::disruption::{Cost, DisruptionPolicy, Drain, PostConfigAction};
 use mco_core::config::irreconcilable;
 use mco_core::config::reconcilable::Overrides;
-use mco_core::config::rules::Rules;
-use mco_core::rollout::node_progress::{Applied, Phase as Progress};
+use mco_core::config::rules::AdministratorRules;
+use mco_core::rollout::node_progress::{Applied, UpdatePhase as Progress};
 use mco_host::{Attributes, FsError, Machine, Reboot, RootedPath};
 
-use super::decide::{DrainStep, Observation, Pending, Version, drain_step};
+use super::decide::{ConfigVersion, DrainStep, Observation, PendingChange, drain_step};
 use super::error::AgentError;
 use super::notes::{self, Note};
 use super::on_disk::OnDisk;
 use super::report;
-use crate::apply::{self, ApplyError, Circumstances, Prepared, Request, Settled};
+use crate::apply::{self, ApplyRequest, ApplyResult, Circumstances, ConfigApplyError, PreparedApply};
 use crate::config::NodeConfig;
 use crate::disk::{self, DiskError};
 use crate::firstboot;
@@ -24,7 +24,7 @@ use crate::once;
 use crate::paths;
 use crate::revert::{self, WayBack};
 use crate::status::StatusError;
-use crate::transaction::{self, Phase, Uninterrupted, read_journal};
+use crate::transaction::{self, JournalPhase, Uninterrupted, read_journal};
 use crate::validate::{self, Mismatch};
 use mco_core::rollout::NodeAnnotations;
 
@@ -36,13 +36,13 @@ pub(super) fn observe(machine: &Machine, node: NodeAnnotations) -> Result<Observ
     let root = &machine.root;
     let boot = machine.power.boot_id(root).map_err(StatusError::from)?;
     let pending = match read_journal(root).map_err(StatusError::from)? {
-        Some(journal) if journal.phase == Phase::AwaitingBoot && journal.boot == boot => {
-            Pending::AwaitingBoot {
+        Some(journal) if journal.phase == JournalPhase::AwaitingBoot && journal.boot == boot => {
+            PendingChange::AwaitingBoot {
                 because: journal.aftermath.reboot.unwrap_or_default(),
             }
         }
-        Some(journal) if journal.phase == Phase::AwaitingBoot => Pending::Booted,
-        _ => Pending::Nothing,
+        Some(journal) if journal.phase == JournalPhase::AwaitingBoot => PendingChange::Booted,
+        _ => PendingChange::Nothing,
     };
     Ok(Observation {
         node,
@@ -61,7 +61,10 @@ pub(super) fn recover(machine: &Machine) -> Result<(), AgentError> {
 
 /// Returns why the previous boot lost its staged deployment, truncated to fit an annotation.
 pub(super) fn finalization_failure(machine: &Machine) -> Result<Option<String>, AgentError> {
-    let failure = machine.os.finalization_failure().map_err(ApplyError::from)?;
+    let failure = machine
+        .os
+        .finalization_failure()
+        .map_err(ConfigApplyError::from)?;
     Ok(failure.map(|text| report::shortened(&text)))
 }
 
@@ -135,7 +138,7 @@ pub(super) fn starting_point(
         // A new machine has the files of its config, but runs the OS of its disk image.
         Some(object) => {
             let config = checked(object)?.with_built_image(image);
-            Ok(firstboot::as_running(machine, config).map_err(ApplyError::from)?)
+            Ok(firstboot::as_running(machine, config).map_err(ConfigApplyError::from)?)
         }
         None => Ok(disk::current_config(&machine.root)?.unwrap_or_else(NodeConfig::empty)),
     }
@@ -147,21 +150,21 @@ pub(super) fn checked(object: MachineConfig) -> Result<NodeConfig, AgentError> {
 
 /// The parameters of an update.
 #[derive(Debug)]
-pub(super) struct Update {
+pub(super) struct UpdateRequest {
     pub node: NodeAnnotations,
     pub old: NodeConfig,
     pub new: NodeConfig,
-    pub rules: Rules,
+    pub rules: AdministratorRules,
     pub forced: bool,
     /// Set for an update that reverts from a built image.
     pub way_back: Option<WayBack>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Updated {
+pub(super) enum AgentUpdateResult {
     Settled {
-        version: Version,
-        actions: Vec<Action>,
+        version: ConfigVersion,
+        actions: Vec<PostConfigAction>,
     },
     AwaitingBoot,
     /// The node must be drained first. Nothing was changed.
@@ -171,9 +174,13 @@ pub(super) enum Updated {
 }
 
 /// Updates from one config to another, up to a reboot. Sends a progress note for each step.
-pub(super) fn update(machine: &Machine, update: &Update, tell: &dyn Fn(Note)) -> Result<Updated, AgentError> {
-    let Update { old, new, .. } = update;
-    let request = Request {
+pub(super) fn update(
+    machine: &Machine,
+    update: &UpdateRequest,
+    notify: &dyn Fn(Note),
+) -> Result<AgentUpdateResult, AgentError> {
+    let UpdateRequest { old, new, .. } = update;
+    let request = ApplyRequest {
         old,
         new,
         policy: &update.rules.policy,
@@ -181,7 +188,7 @@ pub(super) fn update(machine: &Machine, update: &Update, tell: &dyn Fn(Note)) ->
         circumstances: Circumstances::Cluster,
         reboot_owed: update.forced.then_some(FORCED),
     };
-    let mut prepared = prepare(machine, &request, tell)?;
+    let mut prepared = prepare(machine, &request, notify)?;
     if let Some(way) = &update.way_back {
         prepared = prepared.with_steps(revert::preparation(&machine.root, way, new)?);
     }
@@ -192,11 +199,11 @@ pub(super) fn update(machine: &Machine, update: &Update, tell: &dyn Fn(Note)) ->
     } else {
         prepared.cost.drain.clone()
     };
-    tell_cost(&prepared, &drain, tell);
+    log_cost(&prepared, &drain, notify);
     if drain_step(&update.node, &drain, new.name()) == DrainStep::Ask
         && let Drain::Needed { because } = drain
     {
-        return Ok(Updated::NeedsDrain { because });
+        return Ok(AgentUpdateResult::NeedsDrain { because });
     }
     let actions = prepared.cost.actions.clone();
     let system = prepared.system_change().cloned();
@@ -205,31 +212,31 @@ pub(super) fn update(machine: &Machine, update: &Update, tell: &dyn Fn(Note)) ->
     } else {
         Applied::Files
     };
-    tell(Progress::Applying(applied).into());
+    notify(Progress::Applying(applied).into());
     let is_change = !prepared.is_nothing();
     if is_change {
-        tell(notes::protected());
+        notify(notes::protected());
     }
     if let Some(change) = &system {
-        notes::os_update_started(change, new).into_iter().for_each(tell);
+        notes::os_update_started(change, new).into_iter().for_each(notify);
     }
     if let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? {
         // The boot cannot be proven and the update is forced, so the previous state is no longer a rollback target.
-        transaction::supersede(machine, &journal, &Uninterrupted).map_err(ApplyError::from)?;
+        transaction::supersede(machine, &journal, &Uninterrupted).map_err(ConfigApplyError::from)?;
     }
     let committed = apply::commit(machine, prepared, &Uninterrupted);
     if is_change {
-        tell(notes::unprotected());
+        notify(notes::unprotected());
     }
     let committed = committed?;
     settle_in(machine)?;
     if let Some(change) = &system {
         notes::os_update_staged(change, old, new)
             .into_iter()
-            .for_each(tell);
+            .for_each(notify);
     }
-    tell(Progress::Applied(applied).into());
-    let version = Version {
+    notify(Progress::Applied(applied).into());
+    let version = ConfigVersion {
         config: new.name().to_owned(),
         image: new.built_image.clone(),
     };
@@ -237,18 +244,18 @@ pub(super) fn update(machine: &Machine, update: &Update, tell: &dyn Fn(Note)) ->
         .map(|journal| apply::settle(machine, journal, &Uninterrupted))
         .transpose()?
     {
-        None | Some(Settled::Done) => Ok(Updated::Settled { version, actions }),
-        Some(Settled::AwaitingBoot { .. }) => Ok(Updated::AwaitingBoot),
+        None | Some(ApplyResult::Done) => Ok(AgentUpdateResult::Settled { version, actions }),
+        Some(ApplyResult::AwaitingBoot { .. }) => Ok(AgentUpdateResult::AwaitingBoot),
     }
 }
 
 fn prepare<'a>(
     machine: &Machine,
-    request: &Request<'a>,
-    tell: &dyn Fn(Note),
-) -> Result<Prepared<'a>, AgentError> {
+    request: &ApplyRequest<'a>,
+    notify: &dyn Fn(Note),
+) -> Result<PreparedApply<'a>, AgentError> {
     apply::prepare(machine, request).map_err(|error| match error {
-        ApplyError::Irreconcilable(problems) => {
+        ConfigApplyError::Irreconcilable(problems) => {
             let causes: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
             let error = AgentError::Unreconcilable {
                 old: request.old.name().to_owned(),
@@ -258,21 +265,21 @@ fn prepare<'a>(
             let incompatible = Progress::Incompatible {
                 error: error.to_string(),
             };
-            tell(incompatible.into());
+            notify(incompatible.into());
             error
         }
         other => other.into(),
     })
 }
 
-fn tell_cost(prepared: &Prepared<'_>, drain: &Drain, tell: &dyn Fn(Note)) {
+fn log_cost(prepared: &PreparedApply<'_>, drain: &Drain, notify: &dyn Fn(Note)) {
     let compatible = Progress::Prepared {
         post_actions: names(&prepared.cost),
         drain_required: *drain != Drain::NotNeeded,
     };
-    tell(compatible.into());
+    notify(compatible.into());
     if *drain == Drain::NotNeeded {
-        tell(Progress::DrainNotRequired.into());
+        notify(Progress::DrainNotRequired.into());
     }
 }
 
@@ -282,10 +289,10 @@ fn names(cost: &Cost) -> Vec<String> {
 
 /// Restores the contents of a config, regardless of how they were changed.
 pub(super) fn heal(machine: &Machine, config: &NodeConfig) -> Result<(), AgentError> {
-    let request = Request {
+    let request = ApplyRequest {
         old: config,
         new: config,
-        policy: &Policy::default(),
+        policy: &DisruptionPolicy::default(),
         overrides: Overrides::default(),
         circumstances: Circumstances::Cluster,
         reboot_owed: None,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mco_host::systemd::{self, RootUnits};
-use mco_host::{FsError, Machine, RootedPath, Seen, Watcher};
+use mco_host::{FsError, Machine, RootedPath, WatchedState, Watcher};
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -58,7 +58,7 @@ pub struct Monitor {
 
 /// The result of a comparison.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Watch {
+pub enum DriftCheck {
     Intact,
     Drifted(Vec<Mismatch>),
 }
@@ -106,7 +106,7 @@ impl Monitor {
 
     /// Waits until a managed path is touched and has settled, then compares. Changes in quick succession are coalesced.
     /// Cancel-safe: no change is lost if the future is dropped.
-    pub async fn wait(&mut self) -> Result<Watch, DriftError> {
+    pub async fn wait(&mut self) -> Result<DriftCheck, DriftError> {
         self.touched_and_at_rest().await?;
         self.watch_directories()?;
         let everything = self.next_full_comparison <= Instant::now();
@@ -124,9 +124,9 @@ impl Monitor {
             self.next_full_comparison = Instant::now() + FULL_COMPARISON;
         }
         Ok(if mismatches.is_empty() {
-            Watch::Intact
+            DriftCheck::Intact
         } else {
-            Watch::Drifted(mismatches)
+            DriftCheck::Drifted(mismatches)
         })
     }
 
@@ -151,7 +151,7 @@ impl Monitor {
     }
 
     /// Returns whether an event affects a managed path. Its ancestors count, because they may be replaced as a whole.
-    fn matters(&self, seen: &Seen) -> bool {
+    fn matters(&self, seen: &WatchedState) -> bool {
         let on_the_way =
             |changed: &RootedPath| self.managed.iter().any(|path| path.is_within(changed.as_str()));
         seen.everything || seen.paths.iter().any(on_the_way)

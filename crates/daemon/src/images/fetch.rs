@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use mco_core::generators::registries::REGISTRIES_CONF;
-use mco_core::rollout::kept_images::{self, Credential, CredentialsError, PULL_SECRET, RESERVE, Room};
+use mco_core::rollout::pinned_images_on_node::{
+    self, Credential, CredentialsError, PULL_SECRET, RESERVE, Room,
+};
 use mco_host::runtime::RuntimeError;
 use mco_host::{FsError, Machine, RootedPath};
 
@@ -26,7 +28,7 @@ pub struct Terms {
 
 /// The result of a fetch.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchResult {
     /// The error of each image that failed. Images that were not attempted are absent.
     pub failures: BTreeMap<String, String>,
 }
@@ -38,7 +40,7 @@ pub fn fetch(
     missing: &BTreeSet<String>,
     terms: Terms,
     given_up: &AtomicBool,
-) -> Result<Fetched, ImagesError> {
+) -> Result<FetchResult, ImagesError> {
     let images: Vec<&String> = missing.iter().collect();
     let room = Room {
         allocatable: terms.allocatable,
@@ -46,7 +48,7 @@ pub fn fetch(
     };
     if room != Room::default() {
         let compressed = compressed_size(machine, &images, terms.at_once, given_up);
-        kept_images::check_storage(room, RESERVE, compressed)?;
+        pinned_images_on_node::check_storage(room, RESERVE, compressed)?;
     }
     let wallet = Wallet::read(machine)?;
     let failures = Mutex::new(BTreeMap::new());
@@ -62,18 +64,18 @@ pub fn fetch(
             }
         }
     });
-    Ok(Fetched {
+    Ok(FetchResult {
         failures: failures.into_inner().unwrap_or_default(),
     })
 }
 
-struct Failure {
+struct PullFailure {
     text: String,
     disk_is_full: bool,
 }
 
-fn pull(machine: &Machine, image: &str, wallet: &Wallet) -> Result<(), Failure> {
-    let credential = wallet.credential(image).map_err(|error| Failure {
+fn pull(machine: &Machine, image: &str, wallet: &Wallet) -> Result<(), PullFailure> {
+    let credential = wallet.credential(image).map_err(|error| PullFailure {
         text: error.to_string(),
         disk_is_full: false,
     })?;
@@ -81,7 +83,7 @@ fn pull(machine: &Machine, image: &str, wallet: &Wallet) -> Result<(), Failure> 
     machine
         .runtime
         .pull(&machine.root, image, encoded)
-        .map_err(|error| Failure {
+        .map_err(|error| PullFailure {
             text: error.to_string(),
             disk_is_full: matches!(error, RuntimeError::Full(_)),
         })
@@ -127,7 +129,7 @@ impl Wallet {
 
     fn credential(&self, image: &str) -> Result<Option<Credential>, CredentialsError> {
         match &self.pull_secret {
-            Some(secret) => kept_images::credential(secret, &self.registries_conf, image),
+            Some(secret) => pinned_images_on_node::credential(secret, &self.registries_conf, image),
             None => Ok(None),
         }
     }

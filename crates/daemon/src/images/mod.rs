@@ -8,13 +8,13 @@ mod pin;
 
 use std::collections::BTreeSet;
 
-use mco_core::rollout::kept_images::{ImageSet, StorageError};
+use mco_core::rollout::pinned_images_on_node::{ImageSet, StorageError};
 use mco_host::runtime::RuntimeError;
 use mco_host::systemd::ServiceError;
 use mco_host::{FsError, Machine};
 use thiserror::Error;
 
-pub use fetch::{Fetched, Terms, fetch};
+pub use fetch::{FetchResult, Terms, fetch};
 pub use pin::pin;
 
 #[derive(Debug, Error)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mco_core::rollout::kept_images::{CRIO_DROP_IN, crio_drop_in};
+use mco_core::rollout::pinned_images_on_node::{CRIO_DROP_IN, crio_drop_in};
 use mco_host::systemd::ServiceAction;
 use mco_host::{Attributes, FsError, Machine, Root, RootedPath};
 

@@ -20,12 +20,12 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::pin::{Invitation, Pinned};
-use super::record::{Membership, RecordError};
+use super::pin::{Invitation, PinnedConnector};
+use super::record::{MemberRecord, RecordError};
 
 const PATH: &str = "/join";
-const PATIENCE: Duration = Duration::from_secs(15);
-const LARGEST_ANSWER: usize = 1 << 20;
+const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
+const MAX_RESPONSE_SIZE: usize = 1 << 20;
 const HTTPS: u16 = 443;
 
 #[derive(Debug, Error)]
@@ -56,7 +56,7 @@ pub enum JoinError {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct JoinAnswer {
     pool: String,
     #[serde(rename = "certificateAuthority")]
     authority: String,
@@ -68,17 +68,20 @@ pub async fn join(
     server: &str,
     invitation: &Invitation,
     node: &str,
-) -> Result<Membership, JoinError> {
+) -> Result<MemberRecord, JoinError> {
     let server = server.trim_end_matches('/');
     let address = Address::parse(server)?;
-    let membership = Membership::begin(root, server, node)?;
-    let connection = tokio::time::timeout(PATIENCE, connect(&address, server, invitation));
+    let membership = MemberRecord::begin(root, server, node)?;
+    let connection = tokio::time::timeout(JOIN_TIMEOUT, connect(&address, server, invitation));
     let timed_out = |_| JoinError::Unreachable {
         server: server.to_owned(),
         source: io::ErrorKind::TimedOut.into(),
     };
     let connection = connection.await.map_err(timed_out)??;
-    let answer = tokio::time::timeout(PATIENCE, ask(connection, &address, invitation, &membership));
+    let answer = tokio::time::timeout(
+        JOIN_TIMEOUT,
+        send_request(connection, &address, invitation, &membership),
+    );
     let (status, body) = answer
         .await
         .map_err(timed_out)?
@@ -141,7 +144,7 @@ async fn connect(
         why,
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = Pinned::new(invitation.authority, Arc::clone(&provider));
+    let verifier = PinnedConnector::new(invitation.authority, Arc::clone(&provider));
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| stranger(error.to_string()))?
@@ -165,11 +168,11 @@ async fn connect(
         )
 }
 
-async fn ask(
+async fn send_request(
     connection: TlsStream<TcpStream>,
     address: &Address,
     invitation: &Invitation,
-    membership: &Membership,
+    membership: &MemberRecord,
 ) -> Result<(StatusCode, Bytes), String> {
     let body = json!({"node": membership.node, "credential": membership.credential}).to_string();
     let request = Request::post(PATH)
@@ -188,7 +191,9 @@ async fn ask(
             .await
             .map_err(|error| error.to_string())?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), LARGEST_ANSWER).collect().await;
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_SIZE)
+            .collect()
+            .await;
         let body = body.map_err(|error| error.to_string())?;
         Ok((status, body.to_bytes()))
     };
@@ -197,7 +202,7 @@ async fn ask(
     answered
 }
 
-fn understand(server: &str, node: &str, status: StatusCode, body: &Bytes) -> Result<Answer, JoinError> {
+fn understand(server: &str, node: &str, status: StatusCode, body: &Bytes) -> Result<JoinAnswer, JoinError> {
     let server = server.to_owned();
     if status == StatusCode::OK {
         return serde_json::from_slice(body).map_err(|error| JoinError::Answer {

@@ -12,7 +12,7 @@ mod record;
 mod run;
 
 pub use exchange::{JoinError, join};
-pub use pin::{Fingerprint, Invitation, InvitationError};
+pub use pin::{CaFingerprint, Invitation, InvitationError};
 pub use provision::{ProvisionError, provision};
-pub use record::{Membership, RecordError, kubeconfig};
+pub use record::{MemberRecord, RecordError, kubeconfig};
 pub use run::{MemberError, run};

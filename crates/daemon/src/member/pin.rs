@@ -19,29 +19,29 @@ const HASH: &str = "sha256:";
 
 /// The hash of a CA's public key, formatted as `sha256:` and hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Fingerprint([u8; 32]);
+pub struct CaFingerprint([u8; 32]);
 
-impl Fingerprint {
+impl CaFingerprint {
     fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
         Some(Self(Sha256::digest(parsed.public_key().raw).into()))
     }
 }
 
-impl fmt::Display for Fingerprint {
+impl fmt::Display for CaFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(HASH)?;
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for Fingerprint {
+impl fmt::Debug for CaFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl FromStr for Fingerprint {
+impl FromStr for CaFingerprint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -59,7 +59,7 @@ impl FromStr for Fingerprint {
 #[derive(Clone)]
 pub struct Invitation {
     pub token: String,
-    pub authority: Fingerprint,
+    pub authority: CaFingerprint,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -78,7 +78,7 @@ impl FromStr for Invitation {
         match bytes {
             Some(bytes) if token.contains('.') => Ok(Self {
                 token: token.to_owned(),
-                authority: Fingerprint(bytes),
+                authority: CaFingerprint(bytes),
             }),
             _ => Err(InvitationError::Malformed),
         }
@@ -97,18 +97,18 @@ impl fmt::Debug for Invitation {
 /// A certificate verifier that trusts only the CA with the pinned fingerprint, which the server has to send along.
 /// Names, validity and signatures are verified as usual.
 #[derive(Debug)]
-pub(super) struct Pinned {
-    authority: Fingerprint,
+pub(super) struct PinnedConnector {
+    authority: CaFingerprint,
     provider: Arc<CryptoProvider>,
 }
 
-impl Pinned {
-    pub fn new(authority: Fingerprint, provider: Arc<CryptoProvider>) -> Self {
+impl PinnedConnector {
+    pub fn new(authority: CaFingerprint, provider: Arc<CryptoProvider>) -> Self {
         Self { authority, provider }
     }
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinnedConnector {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -119,7 +119,7 @@ impl ServerCertVerifier for Pinned {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let authority = intermediates
             .iter()
-            .find(|certificate| Fingerprint::of(certificate) == Some(self.authority))
+            .find(|certificate| CaFingerprint::of(certificate) == Some(self.authority))
             .ok_or(CertificateError::UnknownIssuer)?;
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone().into_owned())?;
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn fingerprints_are_read_as_they_are_written() {
         let text = format!("sha256:{}", "0f".repeat(32));
-        assert_eq!(text.parse::<Fingerprint>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<CaFingerprint>().unwrap().to_string(), text);
         for wrong in [
             "",
             "sha256:",
@@ -173,7 +173,7 @@ mod tests {
             &text[..70],
             &text.replace('0', "ä"),
         ] {
-            assert!(wrong.parse::<Fingerprint>().is_err(), "{wrong}");
+            assert!(wrong.parse::<CaFingerprint>().is_err(), "{wrong}");
         }
     }
 
@@ -182,7 +182,7 @@ mod tests {
         let token = format!("1a2b3c4d.secret.{}", URL_SAFE_NO_PAD.encode([7; 32]));
         let invitation: Invitation = token.parse().unwrap();
         assert_eq!(invitation.token, "1a2b3c4d.secret");
-        assert_eq!(invitation.authority, Fingerprint([7; 32]));
+        assert_eq!(invitation.authority, CaFingerprint([7; 32]));
         assert!(!format!("{invitation:?}").contains("secret"));
         for wrong in [
             "",

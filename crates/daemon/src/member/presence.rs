@@ -27,11 +27,11 @@ const READY: &str = "Ready";
 
 /// Node information that does not change while the machine is up.
 #[derive(Debug, Clone)]
-pub(super) struct Facts {
+pub(super) struct MachineFacts {
     node_info: Value,
 }
 
-impl Facts {
+impl MachineFacts {
     pub fn of(machine: &Machine) -> Self {
         let release = OsRelease::read(&machine.root).unwrap_or_default();
         let boot = machine
@@ -66,15 +66,15 @@ fn architecture() -> &'static str {
 }
 
 /// Sends heartbeats until cancelled.
-pub(super) async fn keep(client: Client, node: String, facts: Facts, stop: CancellationToken) {
-    let mut presence = Presence {
+pub(super) async fn keep(client: Client, node: String, facts: MachineFacts, stop: CancellationToken) {
+    let mut presence = NodeLease {
         leases: Api::namespaced(client.clone(), LEASE_NAMESPACE),
         nodes: Api::all(client),
         holder: format!("mco-daemon/{node}"),
         node,
         facts,
         renewed: None,
-        told: None,
+        reported: None,
     };
     let mut failing = false;
     loop {
@@ -93,17 +93,17 @@ pub(super) async fn keep(client: Client, node: String, facts: Facts, stop: Cance
     }
 }
 
-struct Presence {
+struct NodeLease {
     leases: Api<Lease>,
     nodes: Api<Node>,
     node: String,
     holder: String,
-    facts: Facts,
+    facts: MachineFacts,
     renewed: Option<Instant>,
-    told: Option<Instant>,
+    reported: Option<Instant>,
 }
 
-impl Presence {
+impl NodeLease {
     async fn beat(&mut self) -> Result<(), kube::Error> {
         if !self.renew().await? {
             self.renewed = None;
@@ -112,9 +112,9 @@ impl Presence {
         let was_away = self
             .renewed
             .is_none_or(|at| at.elapsed() > Duration::from_secs(LEASE_SECONDS.unsigned_abs().into()));
-        if was_away || self.told.is_none_or(|at| at.elapsed() > STATUS) {
-            self.tell().await?;
-            self.told = Some(Instant::now());
+        if was_away || self.reported.is_none_or(|at| at.elapsed() > STATUS) {
+            self.report_ready().await?;
+            self.reported = Some(Instant::now());
         }
         self.renewed = Some(Instant::now());
         Ok(())
@@ -157,7 +157,7 @@ impl Presence {
     }
 
     /// Writes the Ready condition.
-    async fn tell(&self) -> Result<(), kube::Error> {
+    async fn report_ready(&self) -> Result<(), kube::Error> {
         let now = Timestamp::now();
         let node = self.nodes.get(&self.node).await?;
         let conditions = node.status.and_then(|status| status.conditions);

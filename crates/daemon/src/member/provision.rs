@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::config::NodeConfig;
 use crate::disk::{self, DiskError};
-use crate::once::{self, OnceError, Outcome, RebootPolicy};
+use crate::once::{self, OnceError, OnceOutcome, RebootPolicy};
 use crate::paths;
 use crate::transaction::Uninterrupted;
 
@@ -53,7 +53,7 @@ pub async fn provision(client: &Client, machine: &Arc<Machine>, pool: &str) -> R
         // The annotations come first: a machine with a config and without them could never register.
         introduce(&machine, &name).map_err(DiskError::from)?;
         let outcome = once::apply(&machine, &config, RebootPolicy::WhenNeeded, &Uninterrupted)?;
-        Ok(matches!(outcome, Outcome::Rebooting { .. }))
+        Ok(matches!(outcome, OnceOutcome::Rebooting { .. }))
     })
     .await?
 }

@@ -8,10 +8,10 @@ use mco_host::Machine;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-use super::presence::{self, Facts};
+use super::presence::{self, MachineFacts};
 use super::provision::provision;
-use super::record::Membership;
-use crate::agent::{self, AgentError, Failure, Options, OwnNode};
+use super::record::MemberRecord;
+use crate::agent::{self, AgentError, AgentOptions, NodeFailure, OwnNode};
 
 /// The retry interval for the first config. The cause of a failure is outside this process, on the machine or in the
 /// cluster.
@@ -27,15 +27,15 @@ pub enum MemberError {
 pub async fn run(
     client: Client,
     machine: Arc<Machine>,
-    membership: &Membership,
-    options: Options,
+    membership: &MemberRecord,
+    options: AgentOptions,
     stop: CancellationToken,
 ) -> Result<(), MemberError> {
     // Background tasks end with this function, on every path.
     let helpers = stop.child_token();
     let _end_of_helpers = helpers.clone().drop_guard();
     let node = membership.node.clone();
-    let present = presence::keep(client.clone(), node.clone(), Facts::of(&machine), helpers);
+    let present = presence::keep(client.clone(), node.clone(), MachineFacts::of(&machine), helpers);
     let present = tokio::spawn(present);
     if let Some(pool) = &membership.pool {
         let provisioned = tokio::select! {
@@ -63,7 +63,7 @@ async fn first_configuration(client: &Client, machine: &Arc<Machine>, node: &str
             Err(problem) => problem.to_string(),
         };
         tracing::error!("could not apply the first config: {problem}");
-        let report = agent::degraded(Failure::Degraded, &problem);
+        let report = agent::degraded(NodeFailure::Degraded, &problem);
         if let Err(untold) = own_node.write(&report).await {
             tracing::warn!("could not report the failure on the Node: {untold}");
         }

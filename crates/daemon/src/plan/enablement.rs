@@ -8,7 +8,7 @@ use mco_host::{FsError, Root, RootedPath};
 use mco_ignition::Config;
 use mco_ignition::model::Unit;
 
-use super::{Action, Builder, PlanError};
+use super::{Builder, PlanAction, PlanError};
 use crate::config::NodeConfig;
 use crate::paths;
 use crate::target;
@@ -70,7 +70,7 @@ fn enable(builder: &mut Builder<'_, '_>, units: &PlannedUnits<'_>, name: &str) -
     let wanted = systemd::links(name, units)?;
     for link in systemd::existing_links(builder.root(), name)? {
         if !wanted.contains_key(&link) {
-            builder.add(link, Action::Remove);
+            builder.add(link, PlanAction::Remove);
         }
     }
     for (link, target) in wanted {
@@ -81,11 +81,11 @@ fn enable(builder: &mut Builder<'_, '_>, units: &PlannedUnits<'_>, name: &str) -
 
 fn disable(builder: &mut Builder<'_, '_>, units: &PlannedUnits<'_>, name: &str) -> Result<(), PlanError> {
     for link in systemd::existing_links(builder.root(), name)? {
-        builder.add(link, Action::Remove);
+        builder.add(link, PlanAction::Remove);
     }
     for (link, target) in systemd::links(name, units)? {
         if builder.root().read_link(&link)? == Some(target) {
-            builder.add(link, Action::Remove);
+            builder.add(link, PlanAction::Remove);
         }
     }
     Ok(())
@@ -103,7 +103,7 @@ fn remove_leftovers(builder: &mut Builder<'_, '_>) -> Result<(), PlanError> {
     for path in paths::LEFTOVER_LINKS {
         let path = RootedPath::new(path).map_err(FsError::from)?;
         if builder.root().read_link(&path)?.is_some() {
-            builder.add(path, Action::Remove);
+            builder.add(path, PlanAction::Remove);
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ mod originals;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mco_host::{Attributes, Entry, FsError, Kind, Machine, Root, RootedPath};
+use mco_host::{Attributes, FileEntry, FileKind, FsError, Machine, Root, RootedPath};
 use thiserror::Error;
 
 use crate::config::NodeConfig;
@@ -21,18 +21,18 @@ const STATE_ATTRIBUTES: Attributes = Attributes::root(0o644);
 
 /// All steps, in order.
 #[derive(Debug, Default)]
-pub struct Plan<'a> {
-    pub steps: Vec<Step<'a>>,
+pub struct ApplyPlan<'a> {
+    pub steps: Vec<PlanStep<'a>>,
 }
 
 #[derive(Debug)]
-pub struct Step<'a> {
+pub struct PlanStep<'a> {
     pub path: RootedPath,
-    pub action: Action<'a>,
+    pub action: PlanAction<'a>,
 }
 
 #[derive(Debug)]
-pub enum Action<'a> {
+pub enum PlanAction<'a> {
     Write {
         contents: NewContents<'a>,
         attributes: Attributes,
@@ -79,7 +79,7 @@ impl NewContents<'_> {
 
 /// The source of the certificates that change more often than configs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LiveContent {
+pub enum LiveContentSource {
     /// There is no cluster: the config's copy is written.
     FromConfig,
     /// The daemon syncs them from the cluster.
@@ -95,7 +95,7 @@ pub enum PlanError {
     #[error("{path} exists and is {found}; it cannot become {wanted}")]
     InTheWay {
         path: String,
-        found: Kind,
+        found: FileKind,
         wanted: &'static str,
     },
     #[error("{path} cannot be a file and hold {below} at the same time")]
@@ -109,13 +109,13 @@ pub fn plan<'a>(
     machine: &Machine,
     old: &NodeConfig,
     new: &'a NodeConfig,
-    live_content: LiveContent,
-) -> Result<Plan<'a>, PlanError> {
+    live_content: LiveContentSource,
+) -> Result<ApplyPlan<'a>, PlanError> {
     let mut builder = Builder::new(machine, old)?;
     let managed = target::managed(new, machine.accounts())?;
     let wanted: BTreeSet<RootedPath> = managed.iter().map(|managed| managed.path.clone()).collect();
     for one in managed {
-        let synced = live_content == LiveContent::FromCluster && one.path.as_str() == paths::KUBELET_CA;
+        let synced = live_content == LiveContentSource::FromCluster && one.path.as_str() == paths::KUBELET_CA;
         if !synced {
             builder.reach(one)?;
         }
@@ -128,7 +128,7 @@ pub fn plan<'a>(
 }
 
 /// Plans a config for a machine that is being installed: there are no originals to back up, and no state files yet.
-pub fn plan_installation<'a>(machine: &Machine, new: &'a NodeConfig) -> Result<Plan<'a>, PlanError> {
+pub fn plan_installation<'a>(machine: &Machine, new: &'a NodeConfig) -> Result<ApplyPlan<'a>, PlanError> {
     let mut builder = Builder::new(machine, new)?;
     for one in target::managed(new, machine.accounts())? {
         builder.reach(one)?;
@@ -142,12 +142,12 @@ struct Builder<'m, 'a> {
     machine: &'m Machine,
     /// The paths of the old config: their contents are ours, not originals.
     ours: BTreeMap<RootedPath, Source>,
-    directories: Vec<Step<'a>>,
+    directories: Vec<PlanStep<'a>>,
     /// Attributes of parents that differ from the default.
     parents: Vec<(&'static str, Attributes)>,
-    steps: BTreeMap<RootedPath, Action<'a>>,
-    state: Vec<Step<'a>>,
-    others: Vec<Step<'a>>,
+    steps: BTreeMap<RootedPath, PlanAction<'a>>,
+    state: Vec<PlanStep<'a>>,
+    others: Vec<PlanStep<'a>>,
 }
 
 impl<'m, 'a> Builder<'m, 'a> {
@@ -168,7 +168,7 @@ impl<'m, 'a> Builder<'m, 'a> {
     }
 
     /// Adds a step. The config's own entry for a path takes precedence over derived ones.
-    fn add(&mut self, path: RootedPath, action: Action<'a>) {
+    fn add(&mut self, path: RootedPath, action: PlanAction<'a>) {
         self.steps.entry(path).or_insert(action);
     }
 
@@ -176,7 +176,7 @@ impl<'m, 'a> Builder<'m, 'a> {
     fn reach(&mut self, managed: Managed<'a>) -> Result<(), PlanError> {
         let Managed { path, wanted, .. } = managed;
         let entry = self.root().entry(&path)?;
-        let in_the_way = |found: Kind, wanted| PlanError::InTheWay {
+        let in_the_way = |found: FileKind, wanted| PlanError::InTheWay {
             path: path.to_string(),
             found,
             wanted,
@@ -185,10 +185,10 @@ impl<'m, 'a> Builder<'m, 'a> {
             return self.reach_directory(path, attributes, entry);
         }
         match entry.map(|entry| entry.kind) {
-            Some(found @ (Kind::Directory | Kind::Special)) => {
+            Some(found @ (FileKind::Directory | FileKind::Special)) => {
                 return Err(in_the_way(found, "a file or link"));
             }
-            Some(Kind::File | Kind::Symlink) | None => {}
+            Some(FileKind::File | FileKind::Symlink) | None => {}
         }
         let leaves_nothing = entry.is_none() && matches!(wanted, Wanted::Absent);
         if !self.ours.contains_key(&path) && !leaves_nothing {
@@ -199,7 +199,7 @@ impl<'m, 'a> Builder<'m, 'a> {
                 if !is_file(self.root(), &path, entry, contents, attributes)? {
                     self.add(
                         path,
-                        Action::Write {
+                        PlanAction::Write {
                             contents: NewContents::FromConfig(contents),
                             attributes,
                         },
@@ -207,7 +207,7 @@ impl<'m, 'a> Builder<'m, 'a> {
                 }
             }
             Wanted::Link { target } => self.reach_link(path, target)?,
-            Wanted::Absent if entry.is_some() => self.add(path, Action::Remove),
+            Wanted::Absent if entry.is_some() => self.add(path, PlanAction::Remove),
             Wanted::Absent | Wanted::Directory { .. } => {}
         }
         Ok(())
@@ -215,7 +215,7 @@ impl<'m, 'a> Builder<'m, 'a> {
 
     fn reach_link(&mut self, path: RootedPath, target: String) -> Result<(), PlanError> {
         if self.root().read_link(&path)?.as_deref() != Some(target.as_str()) {
-            self.add(path, Action::Link { target });
+            self.add(path, PlanAction::Link { target });
         }
         Ok(())
     }
@@ -224,22 +224,22 @@ impl<'m, 'a> Builder<'m, 'a> {
         &mut self,
         path: RootedPath,
         after: Attributes,
-        entry: Option<Entry>,
+        entry: Option<FileEntry>,
     ) -> Result<(), PlanError> {
         match entry {
-            None => self.directories.push(Step {
+            None => self.directories.push(PlanStep {
                 path,
-                action: Action::CreateDirectory { attributes: after },
+                action: PlanAction::CreateDirectory { attributes: after },
             }),
-            Some(entry) if entry.kind == Kind::Directory => {
+            Some(entry) if entry.kind == FileKind::Directory => {
                 let before = Attributes {
                     mode: entry.mode,
                     owner: entry.owner,
                 };
                 if before != after {
-                    self.directories.push(Step {
+                    self.directories.push(PlanStep {
                         path,
-                        action: Action::ChangeAttributes { before, after },
+                        action: PlanAction::ChangeAttributes { before, after },
                     });
                 }
             }
@@ -281,7 +281,7 @@ impl<'m, 'a> Builder<'m, 'a> {
                 let contents = NewContents::Bytes(keys.contents.clone().into_bytes());
                 self.add(
                     keys.path,
-                    Action::Write {
+                    PlanAction::Write {
                         contents,
                         attributes: keys.file,
                     },
@@ -293,12 +293,12 @@ impl<'m, 'a> Builder<'m, 'a> {
             && before != after
         {
             let path = RootedPath::new("/etc/shadow").map_err(FsError::from)?;
-            let action = Action::SetPassword {
+            let action = PlanAction::SetPassword {
                 user: "core".to_owned(),
                 before,
                 after,
             };
-            self.others.push(Step { path, action });
+            self.others.push(PlanStep { path, action });
         }
         Ok(())
     }
@@ -311,16 +311,16 @@ impl<'m, 'a> Builder<'m, 'a> {
             let Some(entry) = self.root().entry(&path)? else {
                 continue;
             };
-            if entry.kind == Kind::Directory && entry.owner != wanted.owner {
+            if entry.kind == FileKind::Directory && entry.owner != wanted.owner {
                 let before = Attributes {
                     mode: entry.mode,
                     owner: entry.owner,
                 };
-                let action = Action::ChangeAttributes {
+                let action = PlanAction::ChangeAttributes {
                     before,
                     after: wanted,
                 };
-                self.directories.push(Step { path, action });
+                self.directories.push(PlanStep { path, action });
             }
         }
         Ok(())
@@ -334,26 +334,26 @@ impl<'m, 'a> Builder<'m, 'a> {
             .flatten();
         if stored.as_ref() != Some(new.object.as_ref()) {
             let bytes = serde_json::to_vec(&*new.object).map_err(PlanError::Encode)?;
-            let action = Action::Write {
+            let action = PlanAction::Write {
                 contents: NewContents::Bytes(bytes),
                 attributes: STATE_ATTRIBUTES,
             };
-            self.state.push(Step { path, action });
+            self.state.push(PlanStep { path, action });
         }
         let path = RootedPath::new(paths::CURRENT_IMAGE).map_err(FsError::from)?;
         let stored = crate::disk::current_image(self.root()).ok().flatten();
         if stored != new.built_image {
             let bytes = new.built_image.clone().unwrap_or_default().into_bytes();
-            let action = Action::Write {
+            let action = PlanAction::Write {
                 contents: NewContents::Bytes(bytes),
                 attributes: STATE_ATTRIBUTES,
             };
-            self.state.push(Step { path, action });
+            self.state.push(PlanStep { path, action });
         }
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Plan<'a>, PlanError> {
+    fn finish(mut self) -> Result<ApplyPlan<'a>, PlanError> {
         let mut planned: BTreeSet<RootedPath> =
             self.directories.iter().map(|step| step.path.clone()).collect();
         let mut parents = BTreeMap::new();
@@ -361,7 +361,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         let creating = self
             .steps
             .iter()
-            .filter(|(_, action)| !matches!(action, Action::Remove))
+            .filter(|(_, action)| !matches!(action, PlanAction::Remove))
             .map(|(path, _)| path);
         let state = self.state.iter().map(|step| &step.path);
         for path in creating
@@ -379,7 +379,7 @@ impl<'m, 'a> Builder<'m, 'a> {
                 if self
                     .steps
                     .get(&missing)
-                    .is_some_and(|action| !matches!(action, Action::Remove))
+                    .is_some_and(|action| !matches!(action, PlanAction::Remove))
                 {
                     return Err(PlanError::FileAsDirectory {
                         path: missing.to_string(),
@@ -392,19 +392,26 @@ impl<'m, 'a> Builder<'m, 'a> {
                         .iter()
                         .find(|(above, _)| missing.is_within(above) && missing.as_str() != *above);
                     let attributes = special.map_or(PARENT_ATTRIBUTES, |(_, attributes)| *attributes);
-                    parents.insert(missing, Action::CreateDirectory { attributes });
+                    parents.insert(missing, PlanAction::CreateDirectory { attributes });
                 }
             }
         }
-        self.directories
-            .extend(parents.into_iter().map(|(path, action)| Step { path, action }));
+        self.directories.extend(
+            parents
+                .into_iter()
+                .map(|(path, action)| PlanStep { path, action }),
+        );
         // A parent sorts before its children.
         self.directories.sort_by(|left, right| left.path.cmp(&right.path));
         let mut steps = self.directories;
-        steps.extend(self.steps.into_iter().map(|(path, action)| Step { path, action }));
+        steps.extend(
+            self.steps
+                .into_iter()
+                .map(|(path, action)| PlanStep { path, action }),
+        );
         steps.extend(self.others);
         steps.extend(self.state);
-        Ok(Plan { steps })
+        Ok(ApplyPlan { steps })
     }
 }
 
@@ -418,7 +425,7 @@ fn is_kept_for_good(path: &RootedPath) -> bool {
 fn is_file(
     root: &Root,
     path: &RootedPath,
-    entry: Option<Entry>,
+    entry: Option<FileEntry>,
     contents: Contents<'_>,
     attributes: Attributes,
 ) -> Result<bool, PlanError> {
@@ -429,7 +436,7 @@ fn is_file(
         })
     };
     let Some(entry) = entry.filter(|entry| {
-        entry.kind == Kind::File && entry.mode == attributes.mode && same_owner(root, entry, attributes)
+        entry.kind == FileKind::File && entry.mode == attributes.mode && same_owner(root, entry, attributes)
     }) else {
         // Contents that cannot be decoded must fail the plan, not the transaction.
         decode()?;
@@ -442,6 +449,6 @@ fn is_file(
     Ok(root.read(path, entry.size)?.is_some_and(|found| found == bytes))
 }
 
-fn same_owner(root: &Root, entry: &Entry, attributes: Attributes) -> bool {
-    entry.owner == attributes.owner || !root.tells_owners()
+fn same_owner(root: &Root, entry: &FileEntry, attributes: Attributes) -> bool {
+    entry.owner == attributes.owner || !root.records_owners()
 }

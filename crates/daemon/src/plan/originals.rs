@@ -1,8 +1,8 @@
 //! Backs up what was at a path before any config managed it, and restores it.
 
-use mco_host::{Attributes, Entry, FsError, Kind, Root, RootedPath};
+use mco_host::{Attributes, FileEntry, FileKind, FsError, Root, RootedPath};
 
-use super::{Action, Builder, NewContents, PlanError};
+use super::{Builder, NewContents, PlanAction, PlanError};
 use crate::paths;
 
 const STAMP_ATTRIBUTES: Attributes = Attributes::root(0o644);
@@ -28,7 +28,7 @@ fn no_original(path: &RootedPath) -> Result<RootedPath, FsError> {
 pub(super) fn keep(
     builder: &mut Builder<'_, '_>,
     path: &RootedPath,
-    entry: Option<Entry>,
+    entry: Option<FileEntry>,
 ) -> Result<(), PlanError> {
     let root = builder.root();
     let (original, no_original) = (original(path)?, no_original(path)?);
@@ -42,7 +42,7 @@ pub(super) fn keep(
         }
         None => builder.add(
             no_original,
-            Action::Write {
+            PlanAction::Write {
                 contents: NewContents::Bytes(Vec::new()),
                 attributes: STAMP_ATTRIBUTES,
             },
@@ -57,21 +57,21 @@ pub(super) fn give_back(builder: &mut Builder<'_, '_>, path: &RootedPath) -> Res
     let (original, no_original) = (original(path)?, no_original(path)?);
     let there = root.entry(path)?;
     if root.entry(&no_original)?.is_some() {
-        if there.is_some_and(|entry| entry.kind != Kind::Directory) {
-            builder.add(path.clone(), Action::Remove);
+        if there.is_some_and(|entry| entry.kind != FileKind::Directory) {
+            builder.add(path.clone(), PlanAction::Remove);
         }
-        builder.add(no_original, Action::Remove);
+        builder.add(no_original, PlanAction::Remove);
         return Ok(());
     }
     if root.entry(&original)?.is_some() {
         builder.add(path.clone(), copy(root, &original)?);
-        builder.add(original, Action::Remove);
+        builder.add(original, PlanAction::Remove);
         return Ok(());
     }
     match distribution_copy(root, path)? {
-        Some(from) => builder.add(path.clone(), Action::Copy { from }),
-        None if there.is_some_and(|entry| entry.kind != Kind::Directory) => {
-            builder.add(path.clone(), Action::Remove);
+        Some(from) => builder.add(path.clone(), PlanAction::Copy { from }),
+        None if there.is_some_and(|entry| entry.kind != FileKind::Directory) => {
+            builder.add(path.clone(), PlanAction::Remove);
         }
         None => {}
     }
@@ -86,13 +86,13 @@ fn distribution_copy(root: &Root, path: &RootedPath) -> Result<Option<RootedPath
     let pristine = RootedPath::new(&format!("/usr{path}"))?;
     let is_file = root
         .entry(&pristine)?
-        .is_some_and(|entry| entry.kind == Kind::File);
+        .is_some_and(|entry| entry.kind == FileKind::File);
     Ok(is_file.then_some(pristine))
 }
 
-fn copy<'a>(root: &Root, from: &RootedPath) -> Result<Action<'a>, FsError> {
+fn copy<'a>(root: &Root, from: &RootedPath) -> Result<PlanAction<'a>, FsError> {
     Ok(match root.read_link(from)? {
-        Some(target) => Action::Link { target },
-        None => Action::Copy { from: from.clone() },
+        Some(target) => PlanAction::Link { target },
+        None => PlanAction::Copy { from: from.clone() },
     })
 }

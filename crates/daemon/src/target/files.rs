@@ -1,6 +1,6 @@
 //! Files, directories and links of a config.
 
-use mco_host::{Accounts, Attributes, Owner, RootedPath};
+use mco_host::{Accounts, Attributes, FileOwner, RootedPath};
 use mco_ignition::Config;
 use mco_ignition::model::{NodeGroup, NodeUser};
 
@@ -156,6 +156,6 @@ fn attributes(
     };
     Ok(Attributes {
         mode,
-        owner: Owner { uid, gid },
+        owner: FileOwner { uid, gid },
     })
 }

@@ -1,6 +1,6 @@
 //! Keys and password of the user `core`, the only account a config may change on a running machine.
 
-use mco_host::{Accounts, Attributes, Owner, RootedPath};
+use mco_host::{Accounts, Attributes, FileOwner, RootedPath};
 
 use super::TargetError;
 use crate::config::NodeConfig;
@@ -39,7 +39,7 @@ pub fn key_file(
     } else {
         keys.join("\n") + "\n"
     };
-    let owner = Owner {
+    let owner = FileOwner {
         uid: core.uid,
         gid: core.gid,
     };

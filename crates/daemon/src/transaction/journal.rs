@@ -6,9 +6,9 @@ use mco_host::{Attributes, BootId, FsError, Machine, Root, RootedPath};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Checkpoints, Failure, Subject};
+use super::{Checkpoints, TransactionFailure, TransactionSubject};
 use crate::paths;
-use crate::plan::{Action, Plan};
+use crate::plan::{ApplyPlan, PlanAction};
 
 const FORMAT: u32 = 1;
 const LARGEST: u64 = 256 << 20;
@@ -22,7 +22,7 @@ pub struct Journal {
     pub id: String,
     pub from: String,
     pub to: String,
-    pub phase: Phase,
+    pub phase: JournalPhase,
     /// The ID of the boot in which the phase was entered.
     pub boot: BootId,
     /// Why the change is being rolled back.
@@ -41,12 +41,12 @@ pub struct Journal {
     /// Whether staging of the operating system may have begun. Not serialized: after a restart it has to be assumed.
     #[serde(skip, default = "assumed")]
     pub(super) os_touched: bool,
-    pub(super) steps: Vec<Entry>,
+    pub(super) steps: Vec<JournalEntry>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Phase {
+pub enum JournalPhase {
     Staging,
     Prepared,
     Swapped,
@@ -64,14 +64,14 @@ pub struct Aftermath {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct JournalEntry {
     pub path: RootedPath,
-    pub change: Change,
+    pub change: JournalChange,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Change {
+pub(super) enum JournalChange {
     Put {
         replaces: bool,
     },
@@ -101,26 +101,32 @@ pub enum JournalError {
 }
 
 impl Journal {
-    pub(super) fn new(machine: &Machine, plan: &Plan<'_>, subject: Subject) -> Result<Self, Failure> {
+    pub(super) fn new(
+        machine: &Machine,
+        plan: &ApplyPlan<'_>,
+        subject: TransactionSubject,
+    ) -> Result<Self, TransactionFailure> {
         let mut steps = Vec::with_capacity(plan.steps.len());
         for step in &plan.steps {
             let change = match &step.action {
-                Action::Write { .. } | Action::Copy { .. } | Action::Link { .. } => Change::Put {
-                    replaces: machine.root.entry(&step.path)?.is_some(),
-                },
-                Action::Remove => Change::Remove,
-                Action::CreateDirectory { .. } => Change::CreateDirectory,
-                Action::ChangeAttributes { before, after } => Change::Attributes {
+                PlanAction::Write { .. } | PlanAction::Copy { .. } | PlanAction::Link { .. } => {
+                    JournalChange::Put {
+                        replaces: machine.root.entry(&step.path)?.is_some(),
+                    }
+                }
+                PlanAction::Remove => JournalChange::Remove,
+                PlanAction::CreateDirectory { .. } => JournalChange::CreateDirectory,
+                PlanAction::ChangeAttributes { before, after } => JournalChange::Attributes {
                     before: *before,
                     after: *after,
                 },
-                Action::SetPassword { user, before, after } => Change::SetPassword {
+                PlanAction::SetPassword { user, before, after } => JournalChange::SetPassword {
                     user: user.clone(),
                     before: before.clone(),
                     after: after.clone(),
                 },
             };
-            steps.push(Entry {
+            steps.push(JournalEntry {
                 path: step.path.clone(),
                 change,
             });
@@ -130,7 +136,7 @@ impl Journal {
             id: mco_host::random_name(),
             from: subject.from,
             to: subject.to,
-            phase: Phase::Staging,
+            phase: JournalPhase::Staging,
             boot: machine.power.boot_id(&machine.root)?,
             because: None,
             os: subject.os.filter(|change| !change.is_empty()),
@@ -164,7 +170,7 @@ impl Journal {
             services: Vec::new(),
             reboot: Some(because),
         };
-        self.enter(machine, Phase::AwaitingBoot, checkpoints)
+        self.enter(machine, JournalPhase::AwaitingBoot, checkpoints)
     }
 
     /// Reduces the journal to the operating system after the files were rolled back and the OS was not. A file that is
@@ -177,7 +183,7 @@ impl Journal {
     ) -> Result<(), JournalError> {
         self.steps.clear();
         self.because.get_or_insert_with(|| because.to_owned());
-        self.enter(machine, Phase::RollingBack, checkpoints)
+        self.enter(machine, JournalPhase::RollingBack, checkpoints)
     }
 
     /// Returns the number of changed paths.
@@ -198,15 +204,15 @@ impl Journal {
     pub(super) fn enter(
         &mut self,
         machine: &Machine,
-        phase: Phase,
+        phase: JournalPhase,
         checkpoints: &dyn Checkpoints,
     ) -> Result<(), JournalError> {
         checkpoints.reach(match phase {
-            Phase::Staging => "journal staging",
-            Phase::Prepared => "journal prepared",
-            Phase::Swapped => "journal swapped",
-            Phase::AwaitingBoot => "journal awaiting boot",
-            Phase::RollingBack => "journal rolling back",
+            JournalPhase::Staging => "journal staging",
+            JournalPhase::Prepared => "journal prepared",
+            JournalPhase::Swapped => "journal swapped",
+            JournalPhase::AwaitingBoot => "journal awaiting boot",
+            JournalPhase::RollingBack => "journal rolling back",
         })?;
         self.phase = phase;
         let path = journal_path()?;
@@ -226,7 +232,7 @@ impl Journal {
     ) -> Result<(), JournalError> {
         checkpoints.reach("journal undoing in advance")?;
         let undoing = Self {
-            phase: Phase::RollingBack,
+            phase: JournalPhase::RollingBack,
             swapping_began: true,
             ..self.clone()
         };
@@ -241,17 +247,17 @@ impl Journal {
         checkpoints: &dyn Checkpoints,
     ) -> Result<(), JournalError> {
         match self.phase {
-            Phase::RollingBack => return Ok(()),
+            JournalPhase::RollingBack => return Ok(()),
             // While staging, recovery rolls back anyway.
-            Phase::Staging => {
-                self.phase = Phase::RollingBack;
+            JournalPhase::Staging => {
+                self.phase = JournalPhase::RollingBack;
                 return Ok(());
             }
-            Phase::Prepared | Phase::Swapped | Phase::AwaitingBoot => {}
+            JournalPhase::Prepared | JournalPhase::Swapped | JournalPhase::AwaitingBoot => {}
         }
         self.swapping_began = true;
         self.because = Some(because.to_owned());
-        let Err(error) = self.enter(machine, Phase::RollingBack, checkpoints) else {
+        let Err(error) = self.enter(machine, JournalPhase::RollingBack, checkpoints) else {
             return Ok(());
         };
         let (undo, journal) = (undo_path()?, journal_path()?);
@@ -284,7 +290,7 @@ fn assumed() -> bool {
 
 /// The part of a journal that every version can read.
 #[derive(Deserialize)]
-struct Format {
+struct JournalFormat {
     format: u32,
 }
 
@@ -293,7 +299,7 @@ pub fn read(root: &Root) -> Result<Option<Journal>, JournalError> {
     let Some(bytes) = root.read(&journal_path()?, LARGEST)? else {
         return Ok(None);
     };
-    let format: Format = serde_json::from_slice(&bytes).map_err(JournalError::Unreadable)?;
+    let format: JournalFormat = serde_json::from_slice(&bytes).map_err(JournalError::Unreadable)?;
     if format.format > FORMAT {
         return Err(JournalError::TooNew(format.format));
     }

@@ -21,15 +21,15 @@ use mco_host::os::{OsChange, OsError};
 use mco_host::{AccountError, FsError, Machine, PowerError};
 use thiserror::Error;
 
-use crate::plan::Plan;
+use crate::plan::ApplyPlan;
 use crate::target::TargetError;
 pub use checkpoint::{Checkpoints, Uninterrupted};
-pub use journal::{Aftermath, Journal, JournalError, Phase, read as read_journal};
+pub use journal::{Aftermath, Journal, JournalError, JournalPhase, read as read_journal};
 pub use recover::{Recovered, recover, roll_back};
 
 /// The subject of a transaction besides the files.
 #[derive(Debug, Clone, Default)]
-pub struct Subject {
+pub struct TransactionSubject {
     pub from: String,
     pub to: String,
     pub os: Option<OsChange>,
@@ -39,7 +39,7 @@ pub struct Subject {
 }
 
 #[derive(Debug, Error)]
-pub enum Failure {
+pub enum TransactionFailure {
     #[error(transparent)]
     Files(#[from] FsError),
     #[error(transparent)]
@@ -58,17 +58,20 @@ pub enum Failure {
 pub enum TransactionError {
     /// The machine is in its previous state.
     #[error("{0}")]
-    RolledBack(Failure),
+    RolledBack(TransactionFailure),
     /// The machine is between two states; the journal is kept and the next start retries the rollback.
     #[error("error rolling back files writes: [{rollback}, {cause}]")]
-    Stuck { cause: String, rollback: Failure },
+    Stuck {
+        cause: String,
+        rollback: TransactionFailure,
+    },
 }
 
 /// Executes a plan. On success all files are in place and the journal waits for its aftermath.
 pub fn execute(
     machine: &Machine,
-    plan: &Plan<'_>,
-    subject: Subject,
+    plan: &ApplyPlan<'_>,
+    subject: TransactionSubject,
     checkpoints: &dyn Checkpoints,
 ) -> Result<Journal, TransactionError> {
     let mut journal = Journal::new(machine, plan, subject).map_err(TransactionError::RolledBack)?;
@@ -86,11 +89,11 @@ pub fn execute(
 
 fn forward(
     machine: &Machine,
-    plan: &Plan<'_>,
+    plan: &ApplyPlan<'_>,
     journal: &mut Journal,
     checkpoints: &dyn Checkpoints,
-) -> Result<(), Failure> {
-    journal.enter(machine, Phase::Staging, checkpoints)?;
+) -> Result<(), TransactionFailure> {
+    journal.enter(machine, JournalPhase::Staging, checkpoints)?;
     stage::stage(&machine.root, plan, journal, checkpoints)?;
     if let Some(change) = &journal.os {
         checkpoints.reach("stage operating system")?;
@@ -98,9 +101,9 @@ fn forward(
         machine.os.stage(&machine.root, change)?;
     }
     journal.prepare_undoing(&machine.root, checkpoints)?;
-    journal.enter(machine, Phase::Prepared, checkpoints)?;
+    journal.enter(machine, JournalPhase::Prepared, checkpoints)?;
     swap::swap(machine, journal, checkpoints)?;
-    journal.enter(machine, Phase::Swapped, checkpoints)?;
+    journal.enter(machine, JournalPhase::Swapped, checkpoints)?;
     Ok(())
 }
 
@@ -109,19 +112,27 @@ pub fn await_boot(
     machine: &Machine,
     journal: &mut Journal,
     checkpoints: &dyn Checkpoints,
-) -> Result<(), Failure> {
+) -> Result<(), TransactionFailure> {
     journal.boot = machine.power.boot_id(&machine.root)?;
-    Ok(journal.enter(machine, Phase::AwaitingBoot, checkpoints)?)
+    Ok(journal.enter(machine, JournalPhase::AwaitingBoot, checkpoints)?)
 }
 
 /// Commits the new state: removes the old contents and the journal.
-pub fn prove(machine: &Machine, journal: &Journal, checkpoints: &dyn Checkpoints) -> Result<(), Failure> {
+pub fn prove(
+    machine: &Machine,
+    journal: &Journal,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), TransactionFailure> {
     swap::forget_old(&machine.root, journal, checkpoints)?;
     Ok(Journal::remove(&machine.root, checkpoints)?)
 }
 
 /// Replaces a change that waits for its reboot: its new state becomes the one to roll back to. The journal stays until
 /// the next change replaces it, so that the due reboot is not lost.
-pub fn supersede(machine: &Machine, journal: &Journal, checkpoints: &dyn Checkpoints) -> Result<(), Failure> {
+pub fn supersede(
+    machine: &Machine,
+    journal: &Journal,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), TransactionFailure> {
     swap::forget_old(&machine.root, journal, checkpoints)
 }

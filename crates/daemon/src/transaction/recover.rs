@@ -3,9 +3,9 @@
 use mco_host::os::OsError;
 use mco_host::{CommandError, FsError, Machine, Root, RootedPath};
 
-use super::journal::{self, Journal, Phase};
+use super::journal::{self, Journal, JournalPhase};
 use super::swap::{swap, swap_back};
-use super::{Checkpoints, Failure, TransactionError};
+use super::{Checkpoints, TransactionError, TransactionFailure};
 
 /// The state found at start.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub enum Recovered {
 
 /// Completes or rolls back the change that was in progress when the machine or the daemon stopped.
 pub fn recover(machine: &Machine, checkpoints: &dyn Checkpoints) -> Result<Recovered, TransactionError> {
-    let stuck = |error: Failure| TransactionError::Stuck {
+    let stuck = |error: TransactionFailure| TransactionError::Stuck {
         cause: "while recovering".to_owned(),
         rollback: error,
     };
@@ -38,9 +38,9 @@ pub fn recover(machine: &Machine, checkpoints: &dyn Checkpoints) -> Result<Recov
         return Ok(Recovered::Nothing);
     };
     match journal.phase {
-        Phase::Swapped => Ok(Recovered::InPlace(journal)),
-        Phase::AwaitingBoot => Ok(Recovered::AwaitingBoot(journal)),
-        Phase::Staging | Phase::RollingBack => {
+        JournalPhase::Swapped => Ok(Recovered::InPlace(journal)),
+        JournalPhase::AwaitingBoot => Ok(Recovered::AwaitingBoot(journal)),
+        JournalPhase::Staging | JournalPhase::RollingBack => {
             let because = journal
                 .because
                 .clone()
@@ -52,7 +52,7 @@ pub fn recover(machine: &Machine, checkpoints: &dyn Checkpoints) -> Result<Recov
                 because,
             })
         }
-        Phase::Prepared => match go_on(machine, &mut journal, checkpoints) {
+        JournalPhase::Prepared => match go_on(machine, &mut journal, checkpoints) {
             Ok(()) => Ok(Recovered::InPlace(journal)),
             Err(cause) => {
                 let because = cause.to_string();
@@ -67,7 +67,11 @@ pub fn recover(machine: &Machine, checkpoints: &dyn Checkpoints) -> Result<Recov
     }
 }
 
-fn go_on(machine: &Machine, journal: &mut Journal, checkpoints: &dyn Checkpoints) -> Result<(), Failure> {
+fn go_on(
+    machine: &Machine,
+    journal: &mut Journal,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), TransactionFailure> {
     if let Some(change) = &journal.os
         && machine.power.boot_id(&machine.root)? != journal.boot
     {
@@ -76,7 +80,7 @@ fn go_on(machine: &Machine, journal: &mut Journal, checkpoints: &dyn Checkpoints
         machine.os.stage(&machine.root, change)?;
     }
     swap(machine, journal, checkpoints)?;
-    Ok(journal.enter(machine, Phase::Swapped, checkpoints)?)
+    Ok(journal.enter(machine, JournalPhase::Swapped, checkpoints)?)
 }
 
 /// Rolls back a change from any phase. Files are restored even if the operating system cannot be; the journal then
@@ -86,7 +90,7 @@ pub fn roll_back(
     journal: &mut Journal,
     because: &str,
     checkpoints: &dyn Checkpoints,
-) -> Result<(), Failure> {
+) -> Result<(), TransactionFailure> {
     let phase = journal.phase;
     journal.begin_undoing(machine, because, checkpoints)?;
     let discarded = discard_system(machine, journal, phase, checkpoints);
@@ -102,9 +106,9 @@ pub fn roll_back(
 fn discard_system(
     machine: &Machine,
     journal: &Journal,
-    phase: Phase,
+    phase: JournalPhase,
     checkpoints: &dyn Checkpoints,
-) -> Result<(), Failure> {
+) -> Result<(), TransactionFailure> {
     let Some(change) = journal.os.as_ref().filter(|_| journal.os_touched) else {
         return Ok(());
     };
@@ -112,7 +116,7 @@ fn discard_system(
     match machine.os.discard(&machine.root, change) {
         // Without the tool, nothing can have been staged.
         Err(OsError::Command(CommandError::Missing { .. }) | OsError::Unsupported { .. })
-            if phase == Phase::Staging =>
+            if phase == JournalPhase::Staging =>
         {
             Ok(())
         }

@@ -5,40 +5,43 @@ use std::collections::BTreeMap;
 
 use mco_host::{Durability, FsError, Root};
 
-use super::journal::{Change, Journal};
+use super::journal::{Journal, JournalChange};
 use super::swap::sync_directories;
-use super::{Checkpoints, Failure};
-use crate::plan::{Action, Plan};
+use super::{Checkpoints, TransactionFailure};
+use crate::plan::{ApplyPlan, PlanAction};
 
 pub(super) fn stage(
     root: &Root,
-    plan: &Plan<'_>,
+    plan: &ApplyPlan<'_>,
     journal: &Journal,
     checkpoints: &dyn Checkpoints,
-) -> Result<(), Failure> {
+) -> Result<(), TransactionFailure> {
     for (index, (step, entry)) in plan.steps.iter().zip(&journal.steps).enumerate() {
         let staged = journal.staged(index, &step.path)?;
         match &step.action {
-            Action::CreateDirectory { attributes } => {
+            PlanAction::CreateDirectory { attributes } => {
                 checkpoints.reach("create directory")?;
                 root.create_directory(&step.path, *attributes)?;
             }
-            Action::Write { contents, attributes } => {
+            PlanAction::Write { contents, attributes } => {
                 checkpoints.reach("stage file")?;
                 let bytes = contents.bytes(&step.path)?;
                 root.create_file(&staged, *attributes, &bytes, Some(&step.path), Durability::Later)?;
             }
-            Action::Copy { from } => {
+            PlanAction::Copy { from } => {
                 checkpoints.reach("stage copy")?;
                 root.copy_file(from, &staged)?;
             }
-            Action::Link { target } => {
+            PlanAction::Link { target } => {
                 checkpoints.reach("stage link")?;
                 root.symlink(target, &staged)?;
             }
-            Action::Remove | Action::ChangeAttributes { .. } | Action::SetPassword { .. } => {}
+            PlanAction::Remove | PlanAction::ChangeAttributes { .. } | PlanAction::SetPassword { .. } => {}
         }
-        if matches!(entry.change, Change::Put { replaces: true } | Change::Remove) {
+        if matches!(
+            entry.change,
+            JournalChange::Put { replaces: true } | JournalChange::Remove
+        ) {
             checkpoints.reach("keep old contents")?;
             keep_old(root, journal, index, plan)?;
         }
@@ -51,15 +54,15 @@ pub(super) fn stage(
 /// is cheaper.
 fn sync_files(
     root: &Root,
-    plan: &Plan<'_>,
+    plan: &ApplyPlan<'_>,
     journal: &Journal,
     checkpoints: &dyn Checkpoints,
-) -> Result<(), Failure> {
+) -> Result<(), TransactionFailure> {
     let written = plan
         .steps
         .iter()
         .enumerate()
-        .filter(|(_, step)| matches!(step.action, Action::Write { .. }));
+        .filter(|(_, step)| matches!(step.action, PlanAction::Write { .. }));
     let written: Vec<_> = written.collect();
     if written.len() <= SYNC_EACH {
         for (index, step) in written {
@@ -83,7 +86,7 @@ fn sync_files(
 
 /// Keeps the old contents under a second hard link, which costs nothing and preserves the inode. Filesystems without
 /// hard links get a copy.
-fn keep_old(root: &Root, journal: &Journal, index: usize, plan: &Plan<'_>) -> Result<(), FsError> {
+fn keep_old(root: &Root, journal: &Journal, index: usize, plan: &ApplyPlan<'_>) -> Result<(), FsError> {
     let Some(step) = plan.steps.get(index) else {
         return Ok(());
     };

@@ -4,38 +4,38 @@ use std::collections::BTreeMap;
 
 use mco_host::{FsError, Machine, Root, RootedPath};
 
-use super::journal::{Change, Journal};
-use super::{Checkpoints, Failure};
+use super::journal::{Journal, JournalChange};
+use super::{Checkpoints, TransactionFailure};
 
 /// Renames all staged contents to their destinations.
 pub(super) fn swap(
     machine: &Machine,
     journal: &Journal,
     checkpoints: &dyn Checkpoints,
-) -> Result<(), Failure> {
+) -> Result<(), TransactionFailure> {
     let root = &machine.root;
     for (index, entry) in journal.steps.iter().enumerate() {
         match &entry.change {
-            Change::Put { .. } => {
+            JournalChange::Put { .. } => {
                 let staged = journal.staged(index, &entry.path)?;
                 checkpoints.reach("put in place")?;
                 if root.entry(&staged)?.is_some() {
                     root.rename(&staged, &entry.path)?;
                 }
             }
-            Change::Remove => {
+            JournalChange::Remove => {
                 checkpoints.reach("remove")?;
                 root.remove_file(&entry.path)?;
             }
-            Change::Attributes { after, .. } => {
+            JournalChange::Attributes { after, .. } => {
                 checkpoints.reach("change attributes")?;
                 root.set_directory_attributes(&entry.path, *after)?;
             }
-            Change::SetPassword { user, after, .. } => {
+            JournalChange::SetPassword { user, after, .. } => {
                 checkpoints.reach("set password")?;
                 machine.accounts().set_password_hash(user, after)?;
             }
-            Change::CreateDirectory => {}
+            JournalChange::CreateDirectory => {}
         }
     }
     sync_directories(root, journal, checkpoints)
@@ -46,12 +46,12 @@ pub(super) fn swap_back(
     machine: &Machine,
     journal: &Journal,
     checkpoints: &dyn Checkpoints,
-) -> Result<(), Failure> {
+) -> Result<(), TransactionFailure> {
     let root = &machine.root;
     for (index, entry) in journal.steps.iter().enumerate().rev() {
         let path = &entry.path;
         match &entry.change {
-            Change::Put { replaces } => {
+            JournalChange::Put { replaces } => {
                 checkpoints.reach("bring back")?;
                 let never_placed = root.remove_file(&journal.staged(index, path)?)?;
                 if *replaces {
@@ -60,19 +60,19 @@ pub(super) fn swap_back(
                     root.remove_file(path)?;
                 }
             }
-            Change::Remove => {
+            JournalChange::Remove => {
                 checkpoints.reach("bring back")?;
                 bring_back(root, &journal.kept(index, path)?, path)?;
             }
-            Change::CreateDirectory => {
+            JournalChange::CreateDirectory => {
                 checkpoints.reach("remove directory")?;
                 root.remove_directory(path)?;
             }
-            Change::Attributes { before, .. } => {
+            JournalChange::Attributes { before, .. } => {
                 checkpoints.reach("change attributes back")?;
                 root.set_directory_attributes(path, *before)?;
             }
-            Change::SetPassword { user, before, .. } => {
+            JournalChange::SetPassword { user, before, .. } => {
                 checkpoints.reach("set password back")?;
                 machine.accounts().set_password_hash(user, before)?;
             }
@@ -96,9 +96,12 @@ pub(super) fn forget_old(
     root: &Root,
     journal: &Journal,
     checkpoints: &dyn Checkpoints,
-) -> Result<(), Failure> {
+) -> Result<(), TransactionFailure> {
     for (index, entry) in journal.steps.iter().enumerate() {
-        if matches!(entry.change, Change::Put { replaces: true } | Change::Remove) {
+        if matches!(
+            entry.change,
+            JournalChange::Put { replaces: true } | JournalChange::Remove
+        ) {
             checkpoints.reach("forget old contents")?;
             root.remove_file(&journal.kept(index, &entry.path)?)?;
         }
@@ -111,7 +114,7 @@ pub(super) fn sync_directories(
     root: &Root,
     journal: &Journal,
     checkpoints: &dyn Checkpoints,
-) -> Result<(), Failure> {
+) -> Result<(), TransactionFailure> {
     let directories: BTreeMap<Option<RootedPath>, &RootedPath> = journal
         .steps
         .iter()

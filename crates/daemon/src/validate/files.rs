@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 
 use mco_core::rollout::messages::{DriftAttribute, DriftCause};
-use mco_host::{Attributes, Entry, FsError, Machine, Root, RootedPath};
+use mco_host::{Attributes, FileEntry, FsError, Machine, Root, RootedPath};
 use sha2::{Digest, Sha256};
 
-use super::{Mismatch, Shape, ValidateError, go_mode};
+use super::{FileShape, Mismatch, ValidateError, go_mode};
 use crate::config::NodeConfig;
 use crate::paths;
 use crate::target::{self, Contents, Managed, Source, TargetError, Wanted};
@@ -46,7 +46,7 @@ fn missing(path: &RootedPath) -> Mismatch {
     )
 }
 
-fn directory(path: &RootedPath, entry: &Entry, wanted: Attributes) -> Option<Mismatch> {
+fn directory(path: &RootedPath, entry: &FileEntry, wanted: Attributes) -> Option<Mismatch> {
     let expected = 1 << 31 | wanted.mode;
     (go_mode::of_entry(entry) != expected).then(|| mode_mismatch(path, expected, entry))
 }
@@ -73,7 +73,7 @@ fn link(
 fn file(
     root: &Root,
     path: &RootedPath,
-    entry: &Entry,
+    entry: &FileEntry,
     contents: Contents<'_>,
     wanted: Attributes,
 ) -> Result<Option<Mismatch>, ValidateError> {
@@ -95,10 +95,10 @@ fn file(
             Some(found) => found,
             None => hash_file(root, path)?,
         };
-        let shape = |size: u64, sha256: String| Shape {
+        let shape = |size: u64, sha256: String| FileShape {
             size: Some(size),
             sha256: Some(sha256),
-            ..Shape::default()
+            ..FileShape::default()
         };
         return Ok(Some(Mismatch {
             subject: path.to_string(),
@@ -110,10 +110,10 @@ fn file(
             found: Some(shape(entry.size, found)),
         }));
     }
-    if entry.owner != wanted.owner && root.tells_owners() {
-        let shape = |owner: String| Shape {
+    if entry.owner != wanted.owner && root.records_owners() {
+        let shape = |owner: String| FileShape {
             owner: Some(owner),
-            ..Shape::default()
+            ..FileShape::default()
         };
         return Ok(Some(Mismatch {
             subject: path.to_string(),
@@ -125,11 +125,11 @@ fn file(
     Ok(None)
 }
 
-fn mode_mismatch(path: &RootedPath, expected: u32, entry: &Entry) -> Mismatch {
+fn mode_mismatch(path: &RootedPath, expected: u32, entry: &FileEntry) -> Mismatch {
     let received = go_mode::of_entry(entry);
-    let shape = |mode: u32| Shape {
+    let shape = |mode: u32| FileShape {
         mode: Some(go_mode::describe(mode)),
-        ..Shape::default()
+        ..FileShape::default()
     };
     Mismatch {
         subject: path.to_string(),
@@ -236,7 +236,7 @@ fn hex(digest: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use mco_host::Kind;
+    use mco_host::FileKind;
 
     use super::*;
 
@@ -247,7 +247,7 @@ mod tests {
         std::fs::write(directory.path().join("a"), &bytes).unwrap();
         let root = Root::open(directory.path(), mco_host::Ownership::Recorded).unwrap();
         let path = RootedPath::new("/a").unwrap();
-        assert_eq!(root.entry(&path).unwrap().unwrap().kind, Kind::File);
+        assert_eq!(root.entry(&path).unwrap().unwrap().kind, FileKind::File);
         assert_eq!(hash_file(&root, &path).unwrap(), hash(&bytes));
     }
 }

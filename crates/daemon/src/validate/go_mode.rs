@@ -1,6 +1,6 @@
 //! Formats file modes as the reference does in its messages: as letters, decimal and octal of Go's mode bits.
 
-use mco_host::{Entry, Kind};
+use mco_host::{FileEntry, FileKind};
 
 const DIRECTORY: u32 = 1 << 31;
 const SYMLINK: u32 = 1 << 27;
@@ -11,12 +11,12 @@ const STICKY: u32 = 1 << 20;
 /// The letters of the type bits, from the highest on.
 const LETTERS: &str = "dalTLDpSugct?";
 
-pub fn of_entry(entry: &Entry) -> u32 {
+pub fn of_entry(entry: &FileEntry) -> u32 {
     let kind = match entry.kind {
-        Kind::File => 0,
-        Kind::Directory => DIRECTORY,
-        Kind::Symlink => SYMLINK,
-        Kind::Special => SPECIAL,
+        FileKind::File => 0,
+        FileKind::Directory => DIRECTORY,
+        FileKind::Symlink => SYMLINK,
+        FileKind::Special => SPECIAL,
     };
     let bits = [(0o4000, SETUID), (0o2000, SETGID), (0o1000, STICKY)];
     let special: u32 = bits

@@ -25,15 +25,15 @@ pub struct Mismatch {
     /// The reference's message, which administrators and their tools search for.
     pub cause: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub expected: Option<Shape>,
+    pub expected: Option<FileShape>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub found: Option<Shape>,
+    pub found: Option<FileShape>,
 }
 
 /// The size and hash of a file, which may be shown in place of its contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Shape {
+pub struct FileShape {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ impl Mismatch {
     /// Returns the cause with the sizes of what differs, for the log. Hashes are omitted, because those of short
     /// secrets can be guessed.
     pub fn with_sizes(&self) -> String {
-        let size = |shape: &Option<Shape>| shape.as_ref().and_then(|shape| shape.size);
+        let size = |shape: &Option<FileShape>| shape.as_ref().and_then(|shape| shape.size);
         match (size(&self.expected), size(&self.found)) {
             (Some(expected), Some(found)) => {
                 format!("{} (expected {expected} bytes, found {found} bytes)", self.cause)

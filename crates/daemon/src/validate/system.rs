@@ -2,7 +2,7 @@
 
 use mco_core::config::extensions;
 use mco_host::Machine;
-use mco_host::os::{Backend, missing_kernel_arguments, same_image};
+use mco_host::os::{OsBackend, missing_kernel_arguments, same_image};
 
 use super::{Mismatch, ValidateError};
 use crate::config::NodeConfig;
@@ -10,7 +10,7 @@ use crate::config::NodeConfig;
 pub(super) fn validate(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, ValidateError> {
     let wanted = config.os_image();
     let arguments = &config.object.spec.kernel_arguments;
-    let image_counts = machine.os.backend() != Backend::PackageMode && !wanted.is_empty();
+    let image_counts = machine.os.backend() != OsBackend::PackageMode && !wanted.is_empty();
     let extensions = layered_extensions(machine.os.backend(), config);
     if !image_counts && arguments.is_empty() && extensions.is_empty() {
         return Ok(Vec::new());
@@ -36,8 +36,9 @@ pub(super) fn validate(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mis
 }
 
 /// Returns the extensions that are layered on the machine. A built image contains them, and other systems have none.
-fn layered_extensions(backend: Backend, config: &NodeConfig) -> &[String] {
-    let layered = matches!(backend, Backend::RpmOstree | Backend::Simulated) && config.built_image.is_none();
+fn layered_extensions(backend: OsBackend, config: &NodeConfig) -> &[String] {
+    let layered =
+        matches!(backend, OsBackend::RpmOstree | OsBackend::Simulated) && config.built_image.is_none();
     if layered {
         &config.object.spec.extensions
     } else {

@@ -1,7 +1,7 @@
 //! Validates the enablement of units.
 
 use mco_host::systemd::{Enablement, RootUnits, UnitSource, state};
-use mco_host::{FsError, Kind, Machine, RootedPath};
+use mco_host::{FileKind, FsError, Machine, RootedPath};
 use mco_ignition::model::Unit;
 
 use super::{Mismatch, ValidateError};
@@ -56,5 +56,5 @@ fn is_plain_unit(machine: &Machine, name: &str) -> Result<bool, ValidateError> {
     Ok(machine
         .root
         .entry(&path)?
-        .is_some_and(|entry| entry.kind == Kind::File))
+        .is_some_and(|entry| entry.kind == FileKind::File))
 }

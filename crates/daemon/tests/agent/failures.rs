@@ -66,19 +66,23 @@ async fn irreconcilable_changes_are_refused_until_accepted_and_then_reported() {
         .await;
     world.until_done(&second).await;
     assert_eq!(world.read("/etc/a"), "2\n", "the rest of the config is followed");
-    let told = [(
+    let observed = [(
         "spec.config.storage.disks[0].device".to_owned(),
         "- \"/dev/sda\"\n+ \"/dev/sdb\"".to_owned(),
     )];
     world
         .eventually("the difference is reported", async |world: &World| {
-            irreconcilable_changes(world).await == told
+            irreconcilable_changes(world).await == observed
         })
         .await;
     world.stop_daemon().await;
     world.start_daemon();
     world.until_idle().await;
-    assert_eq!(irreconcilable_changes(&world).await, told, "also after a restart");
+    assert_eq!(
+        irreconcilable_changes(&world).await,
+        observed,
+        "also after a restart"
+    );
 
     world.publish_and_target(&third).await;
     world.until_done(&third).await;
@@ -209,12 +213,12 @@ async fn the_administrators_policies_count_once_the_operator_has_seen_them() {
         .unwrap();
     world.until_done(&second).await;
     assert_eq!(world.boot(), boot, "the policy says restart");
-    let told: Vec<String> = world
+    let observed: Vec<String> = world
         .services
         .performed()
         .iter()
         .map(ToString::to_string)
         .collect();
-    assert_eq!(told, ["restart app.service"]);
+    assert_eq!(observed, ["restart app.service"]);
     world.stop_daemon().await;
 }

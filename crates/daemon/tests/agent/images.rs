@@ -8,7 +8,7 @@ use mco_api::machine_config_node::PinnedImageSetStatus;
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::{MachineConfigNode, MachineConfigPool, PinnedImageSet};
 use mco_core::generators::registries::REGISTRIES_CONF;
-use mco_core::rollout::kept_images::{CRIO_DROP_IN, PULL_SECRET};
+use mco_core::rollout::pinned_images_on_node::{CRIO_DROP_IN, PULL_SECRET};
 use mco_daemon::config::NodeConfig;
 use mco_host::systemd::ServiceAction;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::node_state;
 use mco_daemon::config::NodeConfig;
 use mco_daemon::once::{self, RebootPolicy};
-use mco_daemon::transaction::{self, Subject, Uninterrupted};
+use mco_daemon::transaction::{self, TransactionSubject, Uninterrupted};
 use mco_daemon::{firstboot, paths, plan};
 use mco_host::{Attributes, Machine, RootedPath};
 use serde_json::{Value, json};
@@ -39,9 +39,9 @@ fn lay_out(machine: &Machine, config: &NodeConfig) {
     if plan.steps.is_empty() {
         return;
     }
-    let subject = Subject {
+    let subject = TransactionSubject {
         to: config.name().to_owned(),
-        ..Subject::default()
+        ..TransactionSubject::default()
     };
     let journal = transaction::execute(machine, &plan, subject, &Uninterrupted).unwrap();
     transaction::prove(machine, &journal, &Uninterrupted).unwrap();

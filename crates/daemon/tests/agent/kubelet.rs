@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use mco_daemon::agent::{KubeletCheck, Options};
+use mco_daemon::agent::{AgentOptions, KubeletCheck};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -102,10 +102,10 @@ async fn failures_of_the_kubelet_are_counted_until_it_is_well_again() {
     let mut world = World::installed(&first).await;
     let kubelet = Kubelet::start().await;
     let metrics = free_address().await;
-    world.start_daemon_with(Options {
+    world.start_daemon_with(AgentOptions {
         listen: Some(metrics),
         kubelet: Some(kubelet.check()),
-        ..Options::default()
+        ..AgentOptions::default()
     });
     world.until_done(&first).await;
     world.until_idle().await;

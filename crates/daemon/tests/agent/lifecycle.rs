@@ -74,13 +74,13 @@ async fn updates_boot_only_when_they_must_and_say_so() {
     world.publish_and_target(&covered).await;
     world.until_done(&covered).await;
     assert_eq!(world.boot(), before);
-    let told: Vec<String> = world
+    let reported: Vec<String> = world
         .services
         .performed()
         .iter()
         .map(ToString::to_string)
         .collect();
-    assert_eq!(told, ["reload crio.service"]);
+    assert_eq!(reported, ["reload crio.service"]);
     world.stop_daemon().await;
 }
 
@@ -182,7 +182,7 @@ async fn a_daemon_that_was_stopped_before_the_boot_goes_on_with_it() {
     );
     assert!(matches!(
         outcome,
-        Ok(mco_daemon::once::Outcome::NeedsReboot { .. })
+        Ok(mco_daemon::once::OnceOutcome::NeedsReboot { .. })
     ));
     world.target(&second).await;
     let boot = world.boot();

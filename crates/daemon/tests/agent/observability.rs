@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use mco_daemon::agent::Options;
-use mco_serve_metrics::Door;
+use mco_daemon::agent::AgentOptions;
+use mco_http::metrics::ScrapeAccess;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,9 +31,9 @@ async fn endpoints_serve_liveness_readiness_and_state() {
     let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
     let mut world = World::installed(&first).await;
     let address = free_address().await;
-    world.start_daemon_with(Options {
+    world.start_daemon_with(AgentOptions {
         listen: Some(address),
-        ..Options::default()
+        ..AgentOptions::default()
     });
     world.until_done(&first).await;
     world.until_idle().await;
@@ -60,10 +60,10 @@ async fn liveness_is_served_while_metrics_are_guarded_and_the_certificate_is_mis
     let mut world = World::installed(&first).await;
     let address = free_address().await;
     let (certificate, key) = (world.path("/not-yet/tls.crt"), world.path("/not-yet/tls.key"));
-    world.start_daemon_with(Options {
+    world.start_daemon_with(AgentOptions {
         listen: Some(address),
-        door: Door::with_files(&certificate, &key, world.client()).unwrap(),
-        ..Options::default()
+        metrics_access: ScrapeAccess::with_files(&certificate, &key, world.client()).unwrap(),
+        ..AgentOptions::default()
     });
     world.until_done(&first).await;
     for path in ["/livez", "/readyz", "/healthz"] {
@@ -149,7 +149,7 @@ async fn an_os_change_and_a_start_during_an_update_are_reported() {
     world.publish_and_target(&second).await;
     world.start_daemon();
     world.until_done(&second).await;
-    let told = async |world: &World, reason: &str, texts: &[&str]| {
+    let reported = async |world: &World, reason: &str, texts: &[&str]| {
         let what = format!("events {reason} are {texts:?}");
         world
             .eventually(&what, async |world: &World| {
@@ -173,24 +173,24 @@ async fn an_os_change_and_a_start_during_an_update_are_reported() {
         ),
         ("OSUpdateStaged", "Changes to OS staged"),
     ] {
-        told(&world, reason, &[text]).await;
+        reported(&world, reason, &[text]).await;
     }
     // Twice: when the new node applied its first config, and now.
     for (reason, text) in [
         ("AddSigtermProtection", "Adding SIGTERM protection"),
         ("RemoveSigtermProtection", "Removing SIGTERM protection"),
     ] {
-        told(&world, reason, &[text, text]).await;
+        reported(&world, reason, &[text, text]).await;
     }
     world.publish_and_target(&third).await;
     world.until_done(&third).await;
-    told(
+    reported(
         &world,
         "OSUpgradeSkipped",
         &["OS upgrade skipped; new MachineConfig (rendered-worker-3) has same OS image (registry.example/os@sha256:2) as old MachineConfig (rendered-worker-2)"],
     )
     .await;
-    told(
+    reported(
         &world,
         "OSUpdateStarted",
         &[

@@ -1,8 +1,8 @@
 //! The cost of a change: which services are reloaded, whether the machine reboots, whether it is drained first.
 
-use mco_core::config::disruption::{Action, Drain, Policy, Rule};
+use mco_core::config::disruption::{DisruptionPolicy, DisruptionRule, Drain, PostConfigAction};
 use mco_core::config::reconcilable::Overrides;
-use mco_daemon::apply::{self, Circumstances, Request};
+use mco_daemon::apply::{self, ApplyRequest, Circumstances};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::paths;
 use serde_json::{Value, json};
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use crate::support::{Node, config, config_with, file, files};
 
 /// Returns the actions, and whether the node is drained.
-fn cost(old: &NodeConfig, new: &NodeConfig, policy: &Policy) -> (Vec<String>, bool) {
+fn cost(old: &NodeConfig, new: &NodeConfig, policy: &DisruptionPolicy) -> (Vec<String>, bool) {
     let node = Node::new();
-    let request = Request {
+    let request = ApplyRequest {
         old,
         new,
         policy,
@@ -30,7 +30,7 @@ fn changed(paths: &[&str]) -> Vec<String> {
     cost(
         &config("a", &all("1")),
         &config("b", &all("2")),
-        &Policy::default(),
+        &DisruptionPolicy::default(),
     )
     .0
 }
@@ -67,7 +67,7 @@ fn the_built_in_rules() {
 #[test]
 fn keys_cost_nothing_and_the_system_costs_a_boot() {
     let keys = |key: &str| json!({"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": [key]}]}});
-    let default = Policy::default();
+    let default = DisruptionPolicy::default();
     assert_eq!(
         cost(&config("a", &keys("1")), &config("b", &keys("2")), &default),
         (vec!["nothing".to_owned()], false)
@@ -92,15 +92,17 @@ fn an_empty_change_costs_nothing() {
     let mut renamed = same.clone();
     renamed.object_mut().metadata.name = Some("b".to_owned());
     assert_eq!(
-        cost(&same, &renamed, &Policy::default()),
+        cost(&same, &renamed, &DisruptionPolicy::default()),
         (vec!["nothing".to_owned()], false)
     );
 }
 
 #[test]
 fn the_closest_directory_with_a_policy_counts() {
-    let rule = |path: &str, service: &str| Rule::new(path, &[Action::Restart(service.to_owned())]);
-    let policy = Policy::default().with(
+    let rule = |path: &str, service: &str| {
+        DisruptionRule::new(path, &[PostConfigAction::Restart(service.to_owned())])
+    };
+    let policy = DisruptionPolicy::default().with(
         vec![
             rule("/etc/mco/f1", "one.service"),
             rule("/etc/mco/f1/f2", "two.service"),
@@ -125,19 +127,23 @@ fn the_closest_directory_with_a_policy_counts() {
 
 #[test]
 fn a_node_is_emptied_for_a_boot_or_when_a_policy_says_so() {
-    let with = |actions: &[Action]| {
-        let policy = Policy::default().with(vec![Rule::new("/etc/a", actions)], Vec::new(), None);
+    let with = |actions: &[PostConfigAction]| {
+        let policy =
+            DisruptionPolicy::default().with(vec![DisruptionRule::new("/etc/a", actions)], Vec::new(), None);
         let (old, new) = (
             config("a", &json!({})),
             config("b", &files(&[file("/etc/a", "1")])),
         );
         cost(&old, &new, &policy).1
     };
-    assert!(!with(&[Action::None]));
-    assert!(!with(&[Action::Reload("a.service".to_owned())]));
-    assert!(with(&[Action::Drain, Action::Reload("a.service".to_owned())]));
-    assert!(with(&[Action::Reboot]));
-    assert!(with(&[Action::None, Action::Reboot]));
+    assert!(!with(&[PostConfigAction::None]));
+    assert!(!with(&[PostConfigAction::Reload("a.service".to_owned())]));
+    assert!(with(&[
+        PostConfigAction::Drain,
+        PostConfigAction::Reload("a.service".to_owned())
+    ]));
+    assert!(with(&[PostConfigAction::Reboot]));
+    assert!(with(&[PostConfigAction::None, PostConfigAction::Reboot]));
 }
 
 /// Returns whether a change of registries.conf drains the node; crio is reloaded in any case.
@@ -149,7 +155,7 @@ fn registries_drain(old: Option<&str>, new: Option<&str>) -> bool {
     let (actions, drain) = cost(
         &config("a", &body(old)),
         &config("b", &body(new)),
-        &Policy::default(),
+        &DisruptionPolicy::default(),
     );
     assert_eq!(actions, ["reload crio.service"]);
     drain

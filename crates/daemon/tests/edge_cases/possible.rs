@@ -1,8 +1,8 @@
 //! Changes that a running machine cannot apply, and configs that are invalid in themselves.
 
-use mco_core::config::disruption::Policy;
+use mco_core::config::disruption::DisruptionPolicy;
 use mco_core::config::reconcilable::Overrides;
-use mco_daemon::apply::{self, ApplyError, Circumstances, Request};
+use mco_daemon::apply::{self, ApplyRequest, Circumstances, ConfigApplyError};
 use mco_daemon::config::NodeConfig;
 use serde_json::{Value, json};
 
@@ -11,17 +11,17 @@ use crate::support::{Node, config, config_with, file, files};
 /// Returns why a cluster's node cannot change from one config to the other; `None` if it can.
 fn obstacle(old: &NodeConfig, new: &NodeConfig, overrides: Overrides) -> Option<String> {
     let node = Node::new();
-    let request = Request {
+    let request = ApplyRequest {
         old,
         new,
-        policy: &Policy::default(),
+        policy: &DisruptionPolicy::default(),
         overrides,
         circumstances: Circumstances::Cluster,
         reboot_owed: None,
     };
     match apply::prepare(&node.machine, &request) {
         Ok(_) => None,
-        Err(ApplyError::Irreconcilable(problems)) => Some(problems[0].message.clone()),
+        Err(ConfigApplyError::Irreconcilable(problems)) => Some(problems[0].message.clone()),
         Err(other) => panic!("{other}"),
     }
 }

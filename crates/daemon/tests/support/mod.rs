@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use mco_daemon::config::NodeConfig;
-use mco_daemon::once::{self, OnceError, Outcome, RebootPolicy};
+use mco_daemon::once::{self, OnceError, OnceOutcome, RebootPolicy};
 use mco_daemon::transaction::Uninterrupted;
-use mco_host::os::{Backend, OperatingSystem, OsChange, OsError, OsState, SimulatedOs};
+use mco_host::os::{OperatingSystem, OsBackend, OsChange, OsError, OsState, SimulatedOs};
 use mco_host::systemd::SimulatedServices;
 use mco_host::{CommandError, Machine, Ownership, Root};
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ impl Node {
         fs::symlink_metadata(self.path(path)).is_ok()
     }
 
-    pub fn apply(&self, config: &NodeConfig) -> Result<Outcome, OnceError> {
+    pub fn apply(&self, config: &NodeConfig) -> Result<OnceOutcome, OnceError> {
         once::apply(&self.machine, config, RebootPolicy::WhenNeeded, &Uninterrupted)
     }
 
@@ -179,8 +179,8 @@ pub fn gzip(text: &str) -> Value {
 pub struct ImageBased;
 
 impl OperatingSystem for ImageBased {
-    fn backend(&self) -> Backend {
-        Backend::RpmOstree
+    fn backend(&self) -> OsBackend {
+        OsBackend::RpmOstree
     }
 
     fn state(&self, root: &Root) -> Result<OsState, OsError> {
@@ -239,8 +239,8 @@ impl BrokenOs {
 }
 
 impl OperatingSystem for BrokenOs {
-    fn backend(&self) -> Backend {
-        Backend::Simulated
+    fn backend(&self) -> OsBackend {
+        OsBackend::Simulated
     }
 
     fn state(&self, root: &Root) -> Result<OsState, OsError> {

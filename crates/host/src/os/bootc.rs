@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{Backend, OperatingSystem, OsChange, OsError, OsState, booted_kernel_arguments, finalization};
+use super::{OperatingSystem, OsBackend, OsChange, OsError, OsState, booted_kernel_arguments, finalization};
 use crate::command::{CommandError, Commands, succeed};
 use crate::root::Root;
 
@@ -16,7 +16,7 @@ pub struct Bootc {
 }
 
 #[derive(Debug, Deserialize)]
-struct Host {
+struct BootcHost {
     status: HostStatus,
 }
 
@@ -67,7 +67,7 @@ impl Bootc {
 
     fn status(&self) -> Result<HostStatus, CommandError> {
         let text = succeed(self.commands.as_ref(), PROGRAM, &["status", "--json"])?;
-        let host: Host = serde_json::from_str(&text).map_err(|error| CommandError::Unexpected {
+        let host: BootcHost = serde_json::from_str(&text).map_err(|error| CommandError::Unexpected {
             command: format!("{PROGRAM} status --json"),
             why: error.to_string(),
         })?;
@@ -80,8 +80,8 @@ impl Bootc {
 }
 
 impl OperatingSystem for Bootc {
-    fn backend(&self) -> Backend {
-        Backend::Bootc
+    fn backend(&self) -> OsBackend {
+        OsBackend::Bootc
     }
 
     fn finalization_failure(&self) -> Result<Option<String>, OsError> {
@@ -170,7 +170,7 @@ mod tests {
         };
         system.stage(&root, &image).unwrap();
         assert_eq!(
-            recorded.asked().last().unwrap(),
+            recorded.invocations().last().unwrap(),
             "bootc switch --quiet -- quay.io/x:2"
         );
 

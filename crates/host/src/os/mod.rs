@@ -34,14 +34,14 @@ pub use simulated::SimulatedOs;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Backend {
+pub enum OsBackend {
     RpmOstree,
     Bootc,
     PackageMode,
     Simulated,
 }
 
-impl fmt::Display for Backend {
+impl fmt::Display for OsBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::RpmOstree => "rpm-ostree",
@@ -117,7 +117,7 @@ pub enum OsError {
 
 /// A backend for one kind of operating system.
 pub trait OperatingSystem: fmt::Debug + Send + Sync {
-    fn backend(&self) -> Backend;
+    fn backend(&self) -> OsBackend;
 
     fn state(&self, root: &Root) -> Result<OsState, OsError>;
 

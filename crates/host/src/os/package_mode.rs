@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::grub::{Grub, Tool};
-use super::{Backend, OperatingSystem, OsChange, OsError, OsState, booted_kernel_arguments};
+use super::{OperatingSystem, OsBackend, OsChange, OsError, OsState, booted_kernel_arguments};
 use crate::command::Commands;
 use crate::root::Root;
 
@@ -40,8 +40,8 @@ impl PackageMode {
 }
 
 impl OperatingSystem for PackageMode {
-    fn backend(&self) -> Backend {
-        Backend::PackageMode
+    fn backend(&self) -> OsBackend {
+        OsBackend::PackageMode
     }
 
     fn state(&self, root: &Root) -> Result<OsState, OsError> {
@@ -114,12 +114,12 @@ mod tests {
         let (recorded, system, _guard, root) = system(&["grubby"]);
         system.stage(&root, &change()).unwrap();
         assert_eq!(
-            recorded.asked().last().unwrap(),
+            recorded.invocations().last().unwrap(),
             "grubby --update-kernel=ALL --remove-args=a --args=a b=\"c d\""
         );
         system.discard(&root, &change()).unwrap();
         assert_eq!(
-            recorded.asked().last().unwrap(),
+            recorded.invocations().last().unwrap(),
             "grubby --update-kernel=ALL --remove-args=a b=\"c d\" --args=a"
         );
     }
@@ -131,7 +131,7 @@ mod tests {
         let file = guard.path().join("etc/default/grub.d/99-machine-config.cfg");
         let text = std::fs::read_to_string(&file).unwrap();
         assert_eq!(text, "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX \"'a b=\"c d\"'\n");
-        assert_eq!(recorded.asked().last().unwrap(), "update-grub");
+        assert_eq!(recorded.invocations().last().unwrap(), "update-grub");
         let none = OsChange {
             delete_kernel_arguments: vec!["a".to_owned()],
             ..OsChange::default()

@@ -25,7 +25,7 @@ pub(super) struct Podman {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Image {
+struct PodmanImage {
     #[serde(default)]
     repo_digests: Option<Vec<String>>,
 }
@@ -51,7 +51,7 @@ impl Podman {
     pub fn local_digest(&self, image: &str) -> Option<String> {
         let filter = format!("reference={image}");
         let text = self.run(&["images", "--format=json", "--filter", &filter]).ok()?;
-        let images: Vec<Image> = serde_json::from_str(&text).ok()?;
+        let images: Vec<PodmanImage> = serde_json::from_str(&text).ok()?;
         let digests = images
             .into_iter()
             .filter_map(|image| image.repo_digests)
@@ -204,7 +204,7 @@ mod tests {
         assert!(!repository.exists());
         assert!(
             recorded
-                .asked()
+                .invocations()
                 .last()
                 .unwrap()
                 .starts_with("rm -rf -- /run/mco-extensions/")

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::podman::{ExtensionsContent, Podman};
 use super::{
-    Backend, KernelSwap, OperatingSystem, OsChange, OsError, OsState, booted_kernel_arguments, bootloader,
+    KernelSwap, OperatingSystem, OsBackend, OsChange, OsError, OsState, booted_kernel_arguments, bootloader,
     finalization, image,
 };
 use crate::command::{CommandError, Commands, succeed};
@@ -20,13 +20,13 @@ pub struct RpmOstree {
 }
 
 #[derive(Debug, Deserialize)]
-struct Status {
-    deployments: Vec<Deployment>,
+struct RpmOstreeStatus {
+    deployments: Vec<RpmOstreeDeployment>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-struct Deployment {
+struct RpmOstreeDeployment {
     booted: bool,
     staged: bool,
     container_image_reference: Option<String>,
@@ -35,7 +35,7 @@ struct Deployment {
     requested_base_removals: Vec<String>,
 }
 
-impl Deployment {
+impl RpmOstreeDeployment {
     fn image(&self) -> Option<String> {
         let reference = self
             .container_image_reference
@@ -59,7 +59,7 @@ impl RpmOstree {
         succeed(self.commands.as_ref(), PROGRAM, arguments)
     }
 
-    fn status(&self) -> Result<Status, CommandError> {
+    fn status(&self) -> Result<RpmOstreeStatus, CommandError> {
         let text = self.run(&["status", "--json"])?;
         serde_json::from_str(&text).map_err(|error| CommandError::Unexpected {
             command: format!("{PROGRAM} status --json"),
@@ -67,7 +67,7 @@ impl RpmOstree {
         })
     }
 
-    fn booted(&self) -> Result<Deployment, OsError> {
+    fn booted(&self) -> Result<RpmOstreeDeployment, OsError> {
         let booted = self
             .status()?
             .deployments
@@ -105,7 +105,7 @@ impl RpmOstree {
         &'a self,
         root: &'a Root,
         change: &OsChange,
-        booted: &Deployment,
+        booted: &RpmOstreeDeployment,
     ) -> Result<Option<ExtensionsContent<'a>>, OsError> {
         let layered = !booted.requested_packages.is_empty() && change.image.is_some();
         match &change.packages_image {
@@ -117,7 +117,7 @@ impl RpmOstree {
     }
 
     /// Resets a replaced kernel, which cannot be carried over to another image. It is detected by both its parts.
-    fn reset_kernel(&self, booted: &Deployment) -> Result<(), OsError> {
+    fn reset_kernel(&self, booted: &RpmOstreeDeployment) -> Result<(), OsError> {
         let removals: Vec<&str> = booted
             .requested_base_removals
             .iter()
@@ -215,8 +215,8 @@ impl RpmOstree {
 }
 
 impl OperatingSystem for RpmOstree {
-    fn backend(&self) -> Backend {
-        Backend::RpmOstree
+    fn backend(&self) -> OsBackend {
+        OsBackend::RpmOstree
     }
 
     fn finalization_failure(&self) -> Result<Option<String>, OsError> {
@@ -304,7 +304,7 @@ mod tests {
         };
         system.stage(&root, &change).unwrap();
         assert_eq!(
-            recorded.asked(),
+            recorded.invocations(),
             [
                 "rpm-ostree cleanup -p",
                 "rpm-ostree status --json",
@@ -325,7 +325,7 @@ mod tests {
             ..OsChange::default()
         };
         system.stage(&root, &change).unwrap();
-        let asked = recorded.asked();
+        let asked = recorded.invocations();
         assert_eq!(
             asked
                 .iter()
@@ -370,6 +370,6 @@ mod tests {
         };
         let error = system.stage(&root, &change).unwrap_err().to_string();
         assert!(error.contains("manifest unknown"), "{error}");
-        assert_eq!(recorded.asked().last().unwrap(), "rpm-ostree cleanup -p");
+        assert_eq!(recorded.invocations().last().unwrap(), "rpm-ostree cleanup -p");
     }
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Backend, KernelSwap, OperatingSystem, OsChange, OsError, OsState};
+use super::{KernelSwap, OperatingSystem, OsBackend, OsChange, OsError, OsState};
 use crate::path::RootedPath;
 use crate::power::{BootId, Power, SimulatedPower};
 use crate::root::{Attributes, FsError, Root};
@@ -14,21 +14,21 @@ const STATE_FILE: &str = "/var/lib/mco-simulated-os.json";
 pub struct SimulatedOs;
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Disk {
-    running: Deployment,
+struct SimulatedDisk {
+    running: SimulatedDeployment,
     /// Replaces `running` once the boot ID differs from the one that staged it.
-    next: Option<(BootId, Deployment)>,
+    next: Option<(BootId, SimulatedDeployment)>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Deployment {
+struct SimulatedDeployment {
     image: Option<String>,
     kernel_arguments: Vec<String>,
     packages: Vec<String>,
     removed_packages: Vec<String>,
 }
 
-impl Deployment {
+impl SimulatedDeployment {
     fn changed_by(&self, change: &OsChange) -> Self {
         let mut next = self.clone();
         if let Some(image) = &change.image {
@@ -55,10 +55,10 @@ impl Deployment {
 }
 
 impl SimulatedOs {
-    fn load(root: &Root) -> Result<Disk, OsError> {
+    fn load(root: &Root) -> Result<SimulatedDisk, OsError> {
         let path = RootedPath::new(STATE_FILE).map_err(FsError::from)?;
         // An unreadable file counts as a fresh machine, because it exists for simulations only.
-        let mut disk: Disk = root
+        let mut disk: SimulatedDisk = root
             .read(&path, 1 << 20)?
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .unwrap_or_default();
@@ -73,7 +73,7 @@ impl SimulatedOs {
         Ok(disk)
     }
 
-    fn store(root: &Root, disk: &Disk) -> Result<(), OsError> {
+    fn store(root: &Root, disk: &SimulatedDisk) -> Result<(), OsError> {
         let path = RootedPath::new(STATE_FILE).map_err(FsError::from)?;
         if let Some(parent) = path.parent() {
             root.create_directories(&parent, Attributes::root(0o755))?;
@@ -84,12 +84,12 @@ impl SimulatedOs {
 }
 
 impl OperatingSystem for SimulatedOs {
-    fn backend(&self) -> Backend {
-        Backend::Simulated
+    fn backend(&self) -> OsBackend {
+        OsBackend::Simulated
     }
 
     fn state(&self, root: &Root) -> Result<OsState, OsError> {
-        let Deployment {
+        let SimulatedDeployment {
             image,
             kernel_arguments,
             packages,

@@ -14,16 +14,16 @@ const OWNER_NOTE: &str = "user.mco.owner";
 pub(super) const SELINUX_LABEL: &str = "security.selinux";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
+pub struct FileOwner {
     pub uid: u32,
     pub gid: u32,
 }
 
-impl Owner {
+impl FileOwner {
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for FileOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.uid, self.gid)
     }
@@ -34,21 +34,21 @@ impl fmt::Display for Owner {
 pub struct Attributes {
     /// Permission bits only.
     pub mode: u32,
-    pub owner: Owner,
+    pub owner: FileOwner,
 }
 
 impl Attributes {
     pub const fn root(mode: u32) -> Self {
         Self {
             mode,
-            owner: Owner::ROOT,
+            owner: FileOwner::ROOT,
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Kind {
+pub enum FileKind {
     File,
     Directory,
     Symlink,
@@ -56,7 +56,7 @@ pub enum Kind {
     Special,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FileKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::File => "a regular file",
@@ -69,24 +69,24 @@ impl fmt::Display for Kind {
 
 /// A directory entry, links not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
-    pub kind: Kind,
+pub struct FileEntry {
+    pub kind: FileKind,
     /// Permission bits, with setuid, setgid and sticky.
     pub mode: u32,
     /// File type and permission bits as returned by the kernel.
     pub raw_mode: u32,
-    pub owner: Owner,
+    pub owner: FileOwner,
     pub size: u64,
     pub inode: u64,
 }
 
-impl Entry {
-    pub(super) fn new(stat: &Stat, owner: Owner) -> Self {
+impl FileEntry {
+    pub(super) fn new(stat: &Stat, owner: FileOwner) -> Self {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Directory,
-            FileType::Symlink => Kind::Symlink,
-            _ => Kind::Special,
+            FileType::RegularFile => FileKind::File,
+            FileType::Directory => FileKind::Directory,
+            FileType::Symlink => FileKind::Symlink,
+            _ => FileKind::Special,
         };
         Self {
             kind,
@@ -99,8 +99,8 @@ impl Entry {
     }
 }
 
-pub(super) fn owner_of(stat: &Stat) -> Owner {
-    Owner {
+pub(super) fn owner_of(stat: &Stat) -> FileOwner {
+    FileOwner {
         uid: stat.st_uid,
         gid: stat.st_gid,
     }
@@ -110,37 +110,37 @@ pub(super) fn owner_of(stat: &Stat) -> Owner {
 pub(super) fn effective_owner(
     ownership: Ownership,
     stat: &Stat,
-    note: impl FnOnce() -> Option<Owner>,
-) -> Owner {
+    note: impl FnOnce() -> Option<FileOwner>,
+) -> FileOwner {
     let stored = owner_of(stat);
     match ownership {
         Ownership::Recorded if stored.uid == rustix::process::geteuid().as_raw() => {
-            note().unwrap_or(Owner::ROOT)
+            note().unwrap_or(FileOwner::ROOT)
         }
         Ownership::Enforced | Ownership::Recorded => stored,
     }
 }
 
-pub(super) fn owner_note(fd: impl AsFd) -> Option<Owner> {
+pub(super) fn owner_note(fd: impl AsFd) -> Option<FileOwner> {
     let mut buffer = [0_u8; 32];
     let length = rustix::fs::fgetxattr(fd, OWNER_NOTE, &mut buffer[..]).ok()?;
     let text = std::str::from_utf8(buffer.get(..length)?).ok()?;
     let (uid, gid) = text.split_once(':')?;
-    Some(Owner {
+    Some(FileOwner {
         uid: uid.parse().ok()?,
         gid: gid.parse().ok()?,
     })
 }
 
 /// Sets the owner of an open file or directory.
-pub(super) fn set_owner(fd: impl AsFd, ownership: Ownership, owner: Owner) -> Result<(), Errno> {
+pub(super) fn set_owner(fd: impl AsFd, ownership: Ownership, owner: FileOwner) -> Result<(), Errno> {
     match ownership {
         Ownership::Enforced => rustix::fs::fchown(
             fd,
             Some(rustix::fs::Uid::from_raw(owner.uid)),
             Some(rustix::fs::Gid::from_raw(owner.gid)),
         ),
-        Ownership::Recorded if owner == Owner::ROOT => match rustix::fs::fremovexattr(fd, OWNER_NOTE) {
+        Ownership::Recorded if owner == FileOwner::ROOT => match rustix::fs::fremovexattr(fd, OWNER_NOTE) {
             Err(Errno::NODATA | Errno::OPNOTSUPP) | Ok(()) => Ok(()),
             Err(errno) => Err(errno),
         },

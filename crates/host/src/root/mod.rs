@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use thiserror::Error;
 
 use crate::path::{PathError, RootedPath};
-pub use metadata::{Attributes, Entry, Kind, Owner};
+pub use metadata::{Attributes, FileEntry, FileKind, FileOwner};
 pub use write::Durability;
 
 /// An open directory that is the root of a machine.
@@ -49,7 +49,7 @@ pub enum FsError {
     #[error("{path:?} is {found}, not {wanted}")]
     WrongKind {
         path: String,
-        found: Kind,
+        found: FileKind,
         wanted: &'static str,
     },
     #[error("{path:?} is larger than {limit} bytes")]

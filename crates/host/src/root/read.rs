@@ -7,12 +7,12 @@ use rustix::fs::{AtFlags, Dir, OFlags};
 use rustix::io::Errno;
 
 use super::metadata::{effective_owner, owner_note};
-use super::{Entry, FsError, Kind, Ownership, Root, failed};
+use super::{FileEntry, FileKind, FsError, Ownership, Root, failed};
 use crate::path::RootedPath;
 
 impl Root {
     /// Returns the metadata of a path, without following a link.
-    pub fn entry(&self, path: &RootedPath) -> Result<Option<Entry>, FsError> {
+    pub fn entry(&self, path: &RootedPath) -> Result<Option<FileEntry>, FsError> {
         let examine = || {
             let parent = self.parent_of(path)?;
             let stat = rustix::fs::statat(&parent, path.name(), AtFlags::SYMLINK_NOFOLLOW)?;
@@ -27,7 +27,7 @@ impl Root {
                 rustix::fs::FileType::RegularFile | rustix::fs::FileType::Directory
             );
             let owner = effective_owner(self.ownership, &stat, || if plain { note() } else { None });
-            Ok(Entry::new(&stat, owner))
+            Ok(FileEntry::new(&stat, owner))
         };
         absent_as_none(examine()).map_err(failed("stat file", path))
     }
@@ -69,8 +69,8 @@ impl Root {
             return Ok(None);
         };
         let stat = rustix::fs::fstat(&fd).map_err(failed("stat file", path))?;
-        match Entry::new(&stat, super::metadata::owner_of(&stat)).kind {
-            Kind::File => Ok(Some(File::from(fd))),
+        match FileEntry::new(&stat, super::metadata::owner_of(&stat)).kind {
+            FileKind::File => Ok(Some(File::from(fd))),
             found => Err(FsError::WrongKind {
                 path: path.to_string(),
                 found,
@@ -142,7 +142,7 @@ impl Root {
     }
 
     /// Returns whether arbitrary owners can be stored, and differences thus be detected.
-    pub fn tells_owners(&self) -> bool {
+    pub fn records_owners(&self) -> bool {
         self.ownership == Ownership::Enforced || self.can_note_owners()
     }
 

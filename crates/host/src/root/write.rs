@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::metadata::{SELINUX_LABEL, copy_attributes, set_owner};
-use super::{Attributes, FsError, Kind, Ownership, Root, failed};
+use super::{Attributes, FileKind, FsError, Ownership, Root, failed};
 use crate::path::RootedPath;
 
 /// Whether a new file is synced when it is written, or later with others.
@@ -30,7 +30,7 @@ impl Root {
         durability: Durability,
     ) -> Result<(), FsError> {
         let mut file = self.create(path)?;
-        self.give_attributes(&file, attributes)
+        self.set_attributes(&file, attributes)
             .map_err(failed("set attributes of", path))?;
         if let Some(model) = label_of {
             self.copy_label(model, &file)?;
@@ -60,7 +60,7 @@ impl Root {
             mode: entry.mode,
             owner: entry.owner,
         };
-        self.give_attributes(&copy, attributes)
+        self.set_attributes(&copy, attributes)
             .map_err(failed("set attributes of", to))?;
         copy_attributes(&source, &copy, |_| true).map_err(failed("copy attributes to", to))?;
         io::copy(&mut source, &mut copy)
@@ -165,14 +165,14 @@ impl Root {
         let create = || {
             let parent = self.parent_of(path)?;
             rustix::fs::mkdirat(&parent, path.name(), Mode::from_raw_mode(0o700))?;
-            self.give_attributes(open_child(&parent, path)?, attributes)
+            self.set_attributes(open_child(&parent, path)?, attributes)
         };
         create().map_err(failed("create directory", path))
     }
 
     /// Changes mode and owner of a directory.
     pub fn set_directory_attributes(&self, path: &RootedPath, attributes: Attributes) -> Result<(), FsError> {
-        let change = || self.give_attributes(open_child(&self.parent_of(path)?, path)?, attributes);
+        let change = || self.set_attributes(open_child(&self.parent_of(path)?, path)?, attributes);
         change().map_err(failed("set attributes of", path))
     }
 
@@ -265,16 +265,16 @@ impl Root {
         create().map(File::from).map_err(failed("create file", path))
     }
 
-    fn entry_of(&self, file: &File, path: &RootedPath) -> Result<super::Entry, FsError> {
+    fn entry_of(&self, file: &File, path: &RootedPath) -> Result<super::FileEntry, FsError> {
         let stat = rustix::fs::fstat(file).map_err(failed("stat file", path))?;
         let owner =
             super::metadata::effective_owner(self.ownership, &stat, || super::metadata::owner_note(file));
-        Ok(super::Entry::new(&stat, owner))
+        Ok(super::FileEntry::new(&stat, owner))
     }
 
     /// Sets owner, then mode: changing the owner clears setuid bits, and they must not be set for the wrong owner even
     /// briefly.
-    fn give_attributes(&self, fd: impl std::os::fd::AsFd, attributes: Attributes) -> Result<(), Errno> {
+    fn set_attributes(&self, fd: impl std::os::fd::AsFd, attributes: Attributes) -> Result<(), Errno> {
         set_owner(&fd, self.ownership, attributes.owner)?;
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(attributes.mode))
     }
@@ -283,7 +283,9 @@ impl Root {
         if self.ownership == Ownership::Recorded {
             return Ok(());
         }
-        let is_file = self.entry(model)?.is_some_and(|entry| entry.kind == Kind::File);
+        let is_file = self
+            .entry(model)?
+            .is_some_and(|entry| entry.kind == FileKind::File);
         let Some(model_file) = (if is_file { self.open_file(model)? } else { None }) else {
             return Ok(());
         };

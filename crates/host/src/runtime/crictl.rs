@@ -8,19 +8,19 @@ use crate::command::{CommandError, Commands, succeed_with};
 
 const PROGRAM: &str = "crictl";
 /// The request timeout. A runtime on a busy machine may need more than the default of two seconds.
-const PATIENCE: &str = "30s";
+const TIMEOUT: &str = "30s";
 /// The pull timeout. A longer pull is stalled; the runtime keeps the completed layers.
 const LONGEST_PULL: &str = "30m";
 
 #[derive(Debug, Deserialize)]
-struct List {
+struct CrictlImages {
     #[serde(default)]
-    images: Vec<Image>,
+    images: Vec<CrictlImage>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Image {
+struct CrictlImage {
     #[serde(default)]
     repo_digests: Vec<String>,
 }
@@ -28,7 +28,7 @@ struct Image {
 /// Returns every reference by digest that an image is stored under.
 pub(super) fn images(commands: &dyn Commands, socket: &str) -> Result<BTreeSet<String>, CommandError> {
     let text = run(commands, socket, &["images", "--output", "json"], &[])?;
-    let list: List = serde_json::from_str(&text).map_err(|error| CommandError::Unexpected {
+    let list: CrictlImages = serde_json::from_str(&text).map_err(|error| CommandError::Unexpected {
         command: format!("{PROGRAM} images"),
         why: error.to_string(),
     })?;
@@ -61,7 +61,7 @@ fn run(
         "--image-endpoint",
         &address,
         "--timeout",
-        PATIENCE,
+        TIMEOUT,
     ];
     succeed_with(commands, PROGRAM, &[&options, arguments].concat(), environment)
 }
@@ -89,7 +89,10 @@ mod tests {
                 "registry.k8s.io/pause@sha256:7c38f24774e3cbd906d2d33c38354ccf787635581c122965132c9bd309754d4a",
             ]
         );
-        assert_eq!(recorded.asked(), [format!("{ENDPOINTS} images --output json")]);
+        assert_eq!(
+            recorded.invocations(),
+            [format!("{ENDPOINTS} images --output json")]
+        );
         let garbage = Arc::new(Recorded::answering(&[("crictl", "NAME TAG\n")]));
         assert!(matches!(
             super::images(&garbage, "/s"),
@@ -109,7 +112,7 @@ mod tests {
         .unwrap();
         pull(&Arc::clone(&recorded), "/s", "a.example/b@sha256:1", None).unwrap();
         assert_eq!(
-            recorded.asked(),
+            recorded.invocations(),
             [
                 format!(
                     "CRICTL_PULL_TIMEOUT=30m CRICTL_AUTH=dXNlcjpw {ENDPOINTS} pull -- a.example/b@sha256:1"

@@ -10,13 +10,13 @@ use crate::root::Root;
 const PULL_SECRET: &str = "/var/lib/kubelet/config.json";
 
 #[derive(Debug, Deserialize)]
-struct Manifest {
+struct ImageManifest {
     /// Of a single-platform image.
     #[serde(default)]
     layers: Vec<Descriptor>,
     /// Of a multi-platform image index.
     #[serde(default)]
-    manifests: Vec<Entry>,
+    manifests: Vec<ManifestEntry>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -27,14 +27,14 @@ struct Descriptor {
 }
 
 #[derive(Debug, Deserialize)]
-struct Entry {
+struct ManifestEntry {
     digest: String,
     #[serde(default)]
-    platform: Platform,
+    platform: ManifestPlatform,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Platform {
+struct ManifestPlatform {
     #[serde(default)]
     architecture: String,
     #[serde(default)]
@@ -55,7 +55,7 @@ pub(super) fn layers(commands: &dyn Commands, root: &Root, image: &str) -> Resul
     Ok(layers.collect())
 }
 
-fn inspect(commands: &dyn Commands, root: &Root, image: &str) -> Result<Manifest, CommandError> {
+fn inspect(commands: &dyn Commands, root: &Root, image: &str) -> Result<ImageManifest, CommandError> {
     let mut arguments = vec!["manifest", "--log-level", "error", "inspect"];
     if RootedPath::new(PULL_SECRET).is_ok_and(|path| root.exists(&path).unwrap_or_default()) {
         arguments.extend(["--authfile", PULL_SECRET]);
@@ -68,7 +68,7 @@ fn inspect(commands: &dyn Commands, root: &Root, image: &str) -> Result<Manifest
     })
 }
 
-fn runs_here(platform: &Platform) -> bool {
+fn runs_here(platform: &ManifestPlatform) -> bool {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -109,7 +109,7 @@ mod tests {
             79_186_321 + 12_433 + 5_120_998
         );
         assert_eq!(
-            recorded.asked(),
+            recorded.invocations(),
             [
                 "podman manifest --log-level error inspect --authfile /var/lib/kubelet/config.json a.example/b@sha256:1"
             ]
@@ -141,6 +141,6 @@ mod tests {
                 .len(),
             3
         );
-        assert_eq!(recorded.asked(), [whole, one]);
+        assert_eq!(recorded.invocations(), [whole, one]);
     }
 }

@@ -312,20 +312,20 @@ mod tests {
         ) -> zbus::Result<()>;
     }
 
-    struct Unit(&'static str);
+    struct BusUnit(&'static str);
 
     #[zbus::interface(name = "org.freedesktop.systemd1.Unit")]
-    impl Unit {
+    impl BusUnit {
         #[zbus(property)]
         fn active_state(&self) -> String {
             self.0.to_owned()
         }
     }
 
-    struct Service(&'static str);
+    struct BusService(&'static str);
 
     #[zbus::interface(name = "org.freedesktop.systemd1.Service")]
-    impl Service {
+    impl BusService {
         #[zbus(property)]
         fn result(&self) -> String {
             self.0.to_owned()
@@ -341,8 +341,8 @@ mod tests {
             .server(zbus::Guid::generate())
             .p2p()
             .serve_at(SYSTEMD.path, Manager { job_result })
-            .serve_at(UNIT_PATH, Unit(state))
-            .serve_at(UNIT_PATH, Service(outcome))
+            .serve_at(UNIT_PATH, BusUnit(state))
+            .serve_at(UNIT_PATH, BusService(outcome))
             .build();
         let client = zbus::connection::Builder::unix_stream(ours).p2p().build();
         let (_systemd, client) = tokio::try_join!(systemd, client).unwrap();

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::unit_file::{Install, RootUnits, UnitSource};
+use super::unit_file::{InstallSection, RootUnits, UnitSource};
 use super::{MASK, UNIT_DIRECTORY};
 use crate::path::RootedPath;
-use crate::root::{FsError, Kind, Root};
+use crate::root::{FileKind, FsError, Root};
 
 const DEPENDENCY_DIRECTORIES: [&str; 3] = [".wants", ".requires", ".upholds"];
 const RUNTIME_DIRECTORY: &str = "/run/systemd/system";
@@ -57,7 +57,7 @@ pub fn links(name: &str, units: &dyn UnitSource) -> Result<BTreeMap<RootedPath, 
         let Some(fragment) = units.definition(&name)? else {
             continue;
         };
-        let install = Install::parse(&fragment.text);
+        let install = InstallSection::parse(&fragment.text);
         own_links(&name, &fragment.path, &install, &mut links)?;
         waiting.extend(install.also.iter().map(|also| expand(also, &name)));
     }
@@ -67,7 +67,7 @@ pub fn links(name: &str, units: &dyn UnitSource) -> Result<BTreeMap<RootedPath, 
 fn own_links(
     name: &str,
     fragment: &str,
-    install: &Install,
+    install: &InstallSection,
     links: &mut BTreeMap<RootedPath, String>,
 ) -> Result<(), FsError> {
     let directory = RootedPath::new(UNIT_DIRECTORY)?;
@@ -142,7 +142,7 @@ fn links_in(root: &Root, directory: &str, name: &str) -> Result<Vec<RootedPath>,
         } else if entry != name
             && root
                 .entry(&path)?
-                .is_some_and(|entry| entry.kind == Kind::Symlink)
+                .is_some_and(|entry| entry.kind == FileKind::Symlink)
             && root
                 .read_link(&path)?
                 .is_some_and(|target| last_name(&target) == name)
@@ -181,7 +181,7 @@ pub fn state(root: &Root, name: &str) -> Result<Enablement, FsError> {
     if !links_in(root, RUNTIME_DIRECTORY, name)?.is_empty() {
         return Ok(Enablement::EnabledRuntime);
     }
-    let install = Install::parse(&fragment.text);
+    let install = InstallSection::parse(&fragment.text);
     Ok(if install.makes_links() {
         Enablement::Disabled
     } else if install.also.is_empty() {

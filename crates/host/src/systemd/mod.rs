@@ -13,8 +13,8 @@ mod unit_file;
 pub use bus::{Bus, BusError};
 pub use enablement::{Enablement, existing_links, links, state};
 pub use preset::{Preset, preset};
-pub use services::{ServiceAction, ServiceError, Services, SimulatedServices, Systemctl, Systemd};
-pub use unit_file::{Fragment, Install, RootUnits, UnitSource};
+pub use services::{ServiceAction, ServiceError, Services, SimulatedServices, Systemctl, SystemdServices};
+pub use unit_file::{Fragment, InstallSection, RootUnits, UnitSource};
 
 /// The directory of the administrator's units, and ours.
 pub const UNIT_DIRECTORY: &str = "/etc/systemd/system";

@@ -57,30 +57,30 @@ const CARRIERS: [&str; 3] = ["dbus.service", "dbus.socket", "dbus-broker.service
 
 /// systemd over its bus, or through `systemctl` where there is none.
 #[derive(Debug)]
-pub struct Systemd {
+pub struct SystemdServices {
     bus: Bus,
     systemctl: Systemctl,
-    told: AtomicBool,
+    reported: AtomicBool,
 }
 
-impl Systemd {
+impl SystemdServices {
     pub fn new(bus: Bus, commands: Arc<dyn Commands>) -> Self {
         Self {
             bus,
             systemctl: Systemctl { commands },
-            told: AtomicBool::new(false),
+            reported: AtomicBool::new(false),
         }
     }
 }
 
-impl Services for Systemd {
+impl Services for SystemdServices {
     fn perform(&self, action: &ServiceAction) -> Result<(), ServiceError> {
         if matches!(action, ServiceAction::Restart(unit) if CARRIERS.contains(&unit.as_str())) {
             return self.systemctl.perform(action);
         }
         match self.bus.perform(action) {
             Err(ServiceError::Bus(BusError::Unreachable(why))) => {
-                if !self.told.swap(true, Ordering::Relaxed) {
+                if !self.reported.swap(true, Ordering::Relaxed) {
                     tracing::info!(why, "without D-Bus, services are controlled through systemctl");
                 }
                 self.systemctl.perform(action)
@@ -216,7 +216,7 @@ mod tests {
             .perform(&ServiceAction::Reload("crio.service".to_owned()))
             .unwrap();
         assert_eq!(
-            recorded.asked(),
+            recorded.invocations(),
             [
                 "systemctl reload -- crio.service",
                 "systemctl show --property=ActiveState,Result -- crio.service"
@@ -240,13 +240,13 @@ mod tests {
     fn a_machine_without_a_bus_is_asked_by_commands() {
         let recorded = Arc::new(Recorded::answering(&[("systemctl", "")]));
         let root = tempfile::tempdir().unwrap();
-        let services = Systemd::new(Bus::at(root.path()), Arc::new(Arc::clone(&recorded)));
+        let services = SystemdServices::new(Bus::at(root.path()), Arc::new(Arc::clone(&recorded)));
         services.perform(&ServiceAction::DaemonReload).unwrap();
         services
             .perform(&ServiceAction::Enable("mco-daemon.service".to_owned()))
             .unwrap();
         assert_eq!(
-            recorded.asked(),
+            recorded.invocations(),
             [
                 "systemctl daemon-reload",
                 "systemctl enable -- mco-daemon.service"

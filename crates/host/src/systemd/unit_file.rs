@@ -1,7 +1,7 @@
 //! Finds unit files and parses their `[Install]` section. The other sections are ignored.
 
 use crate::path::RootedPath;
-use crate::root::{FsError, Kind, Root};
+use crate::root::{FileKind, FsError, Root};
 
 /// The unit search path; the first match wins.
 const SEARCH_PATH: [&str; 5] = [
@@ -51,7 +51,7 @@ impl RootUnits<'_> {
             let Some(entry) = self.0.entry(&path)? else {
                 continue;
             };
-            if entry.kind == Kind::Symlink && self.0.read_link(&path)?.as_deref() == Some(super::MASK) {
+            if entry.kind == FileKind::Symlink && self.0.read_link(&path)?.as_deref() == Some(super::MASK) {
                 return Ok(None);
             }
             if let Some(text) = self.0.read_text(&path, LARGEST_UNIT)? {
@@ -80,7 +80,7 @@ pub(super) fn template(name: &str) -> Option<String> {
 
 /// The parsed `[Install]` section.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Install {
+pub struct InstallSection {
     pub alias: Vec<String>,
     pub wanted_by: Vec<String>,
     pub required_by: Vec<String>,
@@ -89,7 +89,7 @@ pub struct Install {
     pub default_instance: Option<String>,
 }
 
-impl Install {
+impl InstallSection {
     pub fn parse(text: &str) -> Self {
         let mut install = Self::default();
         let mut inside = false;
@@ -167,7 +167,7 @@ mod tests {
     fn the_install_section_is_read_with_resets_comments_and_continuations() {
         let text = "[Unit]\nWantedBy=wrong.target\n[Install]\nWantedBy=a.target\nWantedBy=\nWantedBy=b.target \\\n\
                     # not this one\n  c.target\n; nor this\nAlias = x.service\nAlso=y.socket\nDefaultInstance=tty1\n";
-        let install = Install::parse(text);
+        let install = InstallSection::parse(text);
         assert_eq!(install.wanted_by, ["b.target", "c.target"]);
         assert_eq!(
             (install.alias[0].as_str(), install.also[0].as_str()),

@@ -2,7 +2,7 @@
 
 use super::resources::{self, Purpose};
 use crate::finding::Finding;
-use crate::model::{Config, Field as _, Luks};
+use crate::model::{Config, Luks, RecordField as _};
 use crate::validate::url;
 use crate::version::SpecVersion;
 
@@ -21,7 +21,7 @@ fn release(version: SpecVersion) -> &'static str {
 
 /// Returns everything in a valid config that version `to` cannot express.
 pub(super) fn inexpressible(config: &Config, to: SpecVersion) -> Vec<Finding> {
-    let mut refusal = Refusal {
+    let mut refusal = ConversionRefusal {
         to,
         findings: Vec::new(),
     };
@@ -38,12 +38,12 @@ pub(super) fn inexpressible(config: &Config, to: SpecVersion) -> Vec<Finding> {
     refusal.findings
 }
 
-struct Refusal {
+struct ConversionRefusal {
     to: SpecVersion,
     findings: Vec<Finding>,
 }
 
-impl Refusal {
+impl ConversionRefusal {
     /// Rejects a feature that was introduced in version `since`, if the target is older.
     fn since(&mut self, since: SpecVersion, place: impl Into<String>, what: &str) {
         if self.to < since {
@@ -57,7 +57,7 @@ impl Refusal {
     }
 }
 
-fn kernel_arguments(config: &Config, refusal: &mut Refusal) {
+fn kernel_arguments(config: &Config, refusal: &mut ConversionRefusal) {
     let arguments = &config.kernel_arguments;
     if !arguments.should_exist.is_empty() {
         refusal.since(
@@ -75,7 +75,7 @@ fn kernel_arguments(config: &Config, refusal: &mut Refusal) {
     }
 }
 
-fn luks(config: &Config, refusal: &mut Refusal) {
+fn luks(config: &Config, refusal: &mut ConversionRefusal) {
     for (index, luks) in config.storage.luks.iter().enumerate() {
         let place = format!("storage.luks[{index}]");
         if refusal.to < SpecVersion::V3_2 {
@@ -86,7 +86,7 @@ fn luks(config: &Config, refusal: &mut Refusal) {
     }
 }
 
-fn luks_fields(place: &str, luks: &Luks, refusal: &mut Refusal) {
+fn luks_fields(place: &str, luks: &Luks, refusal: &mut ConversionRefusal) {
     if luks.cex.enabled == Some(true) {
         refusal.since(SpecVersion::V3_5, format!("{place}.cex"), "LUKS cex is");
     }
@@ -112,7 +112,7 @@ fn luks_fields(place: &str, luks: &Luks, refusal: &mut Refusal) {
     }
 }
 
-fn modes(config: &Config, refusal: &mut Refusal) {
+fn modes(config: &Config, refusal: &mut ConversionRefusal) {
     let is_special = |mode: Option<i64>| mode.is_some_and(|mode| mode & 0o7000 != 0);
     let files = config.storage.files.iter().enumerate();
     for (index, _) in files.filter(|(_, file)| is_special(file.mode)) {
@@ -132,7 +132,7 @@ fn modes(config: &Config, refusal: &mut Refusal) {
     }
 }
 
-fn filesystems(config: &Config, refusal: &mut Refusal) {
+fn filesystems(config: &Config, refusal: &mut ConversionRefusal) {
     for (index, filesystem) in config.storage.filesystems.iter().enumerate() {
         let place = format!("storage.filesystems[{index}]");
         match filesystem.format.as_deref().unwrap_or_default() {
@@ -154,7 +154,7 @@ fn filesystems(config: &Config, refusal: &mut Refusal) {
     }
 }
 
-fn absent_accounts(config: &Config, refusal: &mut Refusal) {
+fn absent_accounts(config: &Config, refusal: &mut ConversionRefusal) {
     for (index, user) in config.passwd.users.iter().enumerate() {
         if user.should_exist == Some(false) {
             let place = format!("passwd.users[{index}].shouldExist");
@@ -169,7 +169,7 @@ fn absent_accounts(config: &Config, refusal: &mut Refusal) {
     }
 }
 
-fn sources(config: &Config, refusal: &mut Refusal) {
+fn sources(config: &Config, refusal: &mut ConversionRefusal) {
     resources::each(config, |place, resource, purpose| {
         let scheme = resource
             .source
@@ -215,7 +215,7 @@ fn sources(config: &Config, refusal: &mut Refusal) {
     });
 }
 
-fn partitions(config: &Config, refusal: &mut Refusal) {
+fn partitions(config: &Config, refusal: &mut ConversionRefusal) {
     for (disk, partitions) in config
         .storage
         .disks

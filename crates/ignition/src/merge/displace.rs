@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::keyed::Keyed;
-use super::observer::{Change, Item, KernelArgumentList, Trail};
+use super::observer::{KernelArgumentList, MergeChange, MergedItem, Trail};
 use crate::model::{KernelArguments, Storage};
 
 /// A path is a file, a directory or a link, never two of them.
@@ -25,11 +25,11 @@ pub(super) fn kernel_arguments(parent: &mut KernelArguments, child: &KernelArgum
         list.retain(|argument| {
             let displaced = displacing.contains(argument.as_str());
             if displaced {
-                let item = Item::KernelArgument {
+                let item = MergedItem::KernelArgument {
                     list: kind,
                     argument: argument.clone(),
                 };
-                trail.inside(item, |trail| trail.report(Change::Removed));
+                trail.inside(item, |trail| trail.report(MergeChange::Removed));
             }
             !displaced
         });
@@ -57,7 +57,7 @@ fn remove<T: Keyed>(nodes: &mut Vec<T>, displacing: &[&HashSet<Cow<'_, str>>], t
     nodes.retain(|node| {
         let displaced = displacing.iter().any(|paths| paths.contains(node.key().as_ref()));
         if displaced && let Some(item) = node.item(trail.item()) {
-            trail.inside(item, |trail| trail.report(Change::Removed));
+            trail.inside(item, |trail| trail.report(MergeChange::Removed));
         }
         !displaced
     });

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::observer::Item;
+use super::observer::MergedItem;
 use crate::model::{
     Directory, Disk, Dropin, File, Filesystem, HttpHeader, Link, Luks, Partition, PasswdGroup, PasswdUser,
     Raid, Resource, Tang, Unit,
@@ -13,7 +13,7 @@ pub(crate) trait Keyed {
     fn key(&self) -> Cow<'_, str>;
 
     /// The entry as an item of its own, or `None` when it is only a part of the item around it.
-    fn item(&self, around: &Item) -> Option<Item>;
+    fn item(&self, around: &MergedItem) -> Option<MergedItem>;
 }
 
 macro_rules! keyed_item {
@@ -24,8 +24,8 @@ macro_rules! keyed_item {
                     Cow::Borrowed(&self.$field)
                 }
 
-                fn item(&self, _: &Item) -> Option<Item> {
-                    Some(Item::$item(self.$field.clone()))
+                fn item(&self, _: &MergedItem) -> Option<MergedItem> {
+                    Some(MergedItem::$item(self.$field.clone()))
                 }
             }
         )*
@@ -50,9 +50,9 @@ impl Keyed for Dropin {
         Cow::Borrowed(&self.name)
     }
 
-    fn item(&self, around: &Item) -> Option<Item> {
+    fn item(&self, around: &MergedItem) -> Option<MergedItem> {
         match around {
-            Item::Unit(unit) => Some(Item::Dropin {
+            MergedItem::Unit(unit) => Some(MergedItem::Dropin {
                 unit: unit.clone(),
                 name: self.name.clone(),
             }),
@@ -70,7 +70,7 @@ impl Keyed for Partition {
         }
     }
 
-    fn item(&self, _: &Item) -> Option<Item> {
+    fn item(&self, _: &MergedItem) -> Option<MergedItem> {
         None
     }
 }
@@ -80,7 +80,7 @@ impl Keyed for Resource {
         Cow::Borrowed(self.source.as_deref().unwrap_or_default())
     }
 
-    fn item(&self, _: &Item) -> Option<Item> {
+    fn item(&self, _: &MergedItem) -> Option<MergedItem> {
         None
     }
 }
@@ -90,7 +90,7 @@ impl Keyed for HttpHeader {
         Cow::Borrowed(&self.name)
     }
 
-    fn item(&self, _: &Item) -> Option<Item> {
+    fn item(&self, _: &MergedItem) -> Option<MergedItem> {
         None
     }
 }
@@ -100,7 +100,7 @@ impl Keyed for Tang {
         Cow::Borrowed(&self.url)
     }
 
-    fn item(&self, _: &Item) -> Option<Item> {
+    fn item(&self, _: &MergedItem) -> Option<MergedItem> {
         None
     }
 }

@@ -12,7 +12,7 @@ use crate::model::Config;
 
 pub(crate) use keyed::Keyed;
 pub(crate) use observer::Trail;
-pub use observer::{Change, Item, KernelArgumentList, MergeEvent, MergeObserver};
+pub use observer::{KernelArgumentList, MergeChange, MergeEvent, MergeObserver, MergedItem};
 
 /// Merges `child` into `parent` and reports to `observer` what the child added, overrode, repeated or removed.
 ///

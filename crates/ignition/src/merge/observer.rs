@@ -4,7 +4,7 @@ use std::mem;
 
 /// A thing in a config that has an identity across configs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Item {
+pub enum MergedItem {
     /// A section of the config without items of its own; today only `ignition`.
     Section(&'static str),
     File(String),
@@ -40,7 +40,7 @@ pub enum KernelArgumentList {
 
 /// What the child did to an item or to one of its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Change {
+pub enum MergeChange {
     /// The parent had no such item or value.
     Added,
     /// The child's value replaced a different one of the parent.
@@ -55,10 +55,10 @@ pub enum Change {
 /// One step of a merge.
 #[derive(Clone, Copy, Debug)]
 pub struct MergeEvent<'a> {
-    pub item: &'a Item,
+    pub item: &'a MergedItem,
     /// The field of the item, as in `contents.source` or `partitions[number:1].sizeMiB`; empty for the item itself.
     pub field: &'a str,
-    pub change: Change,
+    pub change: MergeChange,
 }
 
 /// Receives the steps of a merge, in order. An item is reported before its fields; fields that the child does not set
@@ -81,7 +81,7 @@ impl<O: MergeObserver + ?Sized> MergeObserver for &mut O {
 /// The current position of a merge in the config.
 pub(crate) struct Trail<'a> {
     observer: &'a mut dyn MergeObserver,
-    item: Item,
+    item: MergedItem,
     field: String,
 }
 
@@ -89,12 +89,12 @@ impl<'a> Trail<'a> {
     pub(super) fn new(observer: &'a mut dyn MergeObserver) -> Self {
         Self {
             observer,
-            item: Item::Section(""),
+            item: MergedItem::Section(""),
             field: String::new(),
         }
     }
 
-    pub(super) fn report(&mut self, change: Change) {
+    pub(super) fn report(&mut self, change: MergeChange) {
         self.observer.event(MergeEvent {
             item: &self.item,
             field: &self.field,
@@ -102,7 +102,7 @@ impl<'a> Trail<'a> {
         });
     }
 
-    pub(super) fn item(&self) -> &Item {
+    pub(super) fn item(&self) -> &MergedItem {
         &self.item
     }
 
@@ -128,7 +128,7 @@ impl<'a> Trail<'a> {
     }
 
     /// Continues in an item of its own, whose fields are relative to it.
-    pub(super) fn inside(&mut self, item: Item, step: impl FnOnce(&mut Self)) {
+    pub(super) fn inside(&mut self, item: MergedItem, step: impl FnOnce(&mut Self)) {
         let outer_item = mem::replace(&mut self.item, item);
         let outer_field = mem::take(&mut self.field);
         step(self);

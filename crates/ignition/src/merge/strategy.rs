@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::Merge;
 use super::keyed::Keyed;
-use super::observer::{Change, Item, KernelArgumentList, Trail};
+use super::observer::{KernelArgumentList, MergeChange, MergedItem, Trail};
 use crate::model::{HttpHeader, SpecStamp};
 
 /// A way to merge a child's value into a parent's.
@@ -14,7 +14,7 @@ pub(crate) trait Strategy<T> {
 }
 
 /// Objects are merged field by field; scalars are replaced by the child's.
-pub(crate) struct Whole;
+pub(crate) struct WholeValue;
 
 /// Entries with equal keys are merged in the parent's position; new ones follow in the child's order.
 pub(crate) struct ByKey;
@@ -42,15 +42,17 @@ pub(crate) struct IgnitionSection;
 
 impl<T: Merge> Strategy<T> for IgnitionSection {
     fn merge(&self, parent: &mut T, child: T, trail: &mut Trail<'_>) {
-        trail.inside(Item::Section("ignition"), |trail| parent.merge_from(child, trail));
+        trail.inside(MergedItem::Section("ignition"), |trail| {
+            parent.merge_from(child, trail)
+        });
     }
 
     fn announce(&self, value: &T, trail: &mut Trail<'_>) {
-        trail.inside(Item::Section("ignition"), |trail| value.announce(trail));
+        trail.inside(MergedItem::Section("ignition"), |trail| value.announce(trail));
     }
 }
 
-impl<T: Merge> Strategy<T> for Whole {
+impl<T: Merge> Strategy<T> for WholeValue {
     fn merge(&self, parent: &mut T, child: T, trail: &mut Trail<'_>) {
         parent.merge_from(child, trail);
     }
@@ -66,16 +68,16 @@ impl<T: PartialEq> Merge for Option<T> {
             return;
         }
         trail.report(match self {
-            None => Change::Added,
-            Some(_) if *self == child => Change::Repeated,
-            Some(_) => Change::Overrode,
+            None => MergeChange::Added,
+            Some(_) if *self == child => MergeChange::Repeated,
+            Some(_) => MergeChange::Overrode,
         });
         *self = child;
     }
 
     fn announce(&self, trail: &mut Trail<'_>) {
         if self.is_some() {
-            trail.report(Change::Added);
+            trail.report(MergeChange::Added);
         }
     }
 }
@@ -179,12 +181,12 @@ fn pair<T: Keyed + Clone>(parent: &[T], child: Vec<T>) -> Pairing<T> {
 fn announce_entry<T: Keyed + Merge>(entry: &T, trail: &mut Trail<'_>) {
     let item = entry.item(trail.item());
     enter(&entry.key(), item, trail, |trail| {
-        trail.report(Change::Added);
+        trail.report(MergeChange::Added);
         entry.announce(trail);
     });
 }
 
-fn enter(key: &str, item: Option<Item>, trail: &mut Trail<'_>, step: impl FnOnce(&mut Trail<'_>)) {
+fn enter(key: &str, item: Option<MergedItem>, trail: &mut Trail<'_>, step: impl FnOnce(&mut Trail<'_>)) {
     match item {
         Some(item) => trail.inside(item, step),
         None => trail.at(key, step),
@@ -199,7 +201,7 @@ impl<T> Strategy<Vec<T>> for Append {
 
     fn announce(&self, value: &Vec<T>, trail: &mut Trail<'_>) {
         if !value.is_empty() {
-            trail.report(Change::Added);
+            trail.report(MergeChange::Added);
         }
     }
 }
@@ -209,15 +211,15 @@ fn unite(
     parent: &mut Vec<String>,
     child: Vec<String>,
     trail: &mut Trail<'_>,
-    report: impl Fn(&str, Change, &mut Trail<'_>),
+    report: impl Fn(&str, MergeChange, &mut Trail<'_>),
 ) {
     let present: HashSet<&str> = parent.iter().map(String::as_str).collect();
     let mut added = Vec::with_capacity(child.len());
     for entry in child {
         if present.contains(entry.as_str()) {
-            report(&entry, Change::Repeated, trail);
+            report(&entry, MergeChange::Repeated, trail);
         } else {
-            report(&entry, Change::Added, trail);
+            report(&entry, MergeChange::Added, trail);
             added.push(entry);
         }
     }
@@ -233,7 +235,7 @@ impl Strategy<Vec<String>> for Set {
 
     fn announce(&self, value: &Vec<String>, trail: &mut Trail<'_>) {
         for entry in value {
-            trail.at(entry, |trail| trail.report(Change::Added));
+            trail.at(entry, |trail| trail.report(MergeChange::Added));
         }
     }
 }
@@ -242,7 +244,7 @@ impl Strategy<Vec<String>> for Set {
 macro_rules! string_items {
     ($strategy:ident, |$entry:ident, $around:ident| $item:expr) => {
         impl $strategy {
-            fn report($entry: &str, change: Change, trail: &mut Trail<'_>) {
+            fn report($entry: &str, change: MergeChange, trail: &mut Trail<'_>) {
                 let $around = trail.item();
                 let item = $item;
                 trail.inside(item, |trail| trail.report(change));
@@ -256,7 +258,7 @@ macro_rules! string_items {
 
             fn announce(&self, value: &Vec<String>, trail: &mut Trail<'_>) {
                 for entry in value {
-                    Self::report(entry, Change::Added, trail);
+                    Self::report(entry, MergeChange::Added, trail);
                 }
             }
         }
@@ -264,17 +266,17 @@ macro_rules! string_items {
 }
 
 string_items!(SshKeys, |key, around| match around {
-    Item::User(user) => Item::SshKey {
+    MergedItem::User(user) => MergedItem::SshKey {
         user: user.clone(),
         key: key.to_owned()
     },
     other => other.clone(),
 });
-string_items!(ShouldExist, |argument, _around| Item::KernelArgument {
+string_items!(ShouldExist, |argument, _around| MergedItem::KernelArgument {
     list: KernelArgumentList::ShouldExist,
     argument: argument.to_owned(),
 });
-string_items!(ShouldNotExist, |argument, _around| Item::KernelArgument {
+string_items!(ShouldNotExist, |argument, _around| MergedItem::KernelArgument {
     list: KernelArgumentList::ShouldNotExist,
     argument: argument.to_owned(),
 });
@@ -287,7 +289,7 @@ impl Strategy<Vec<HttpHeader>> for Headers {
             trail.at(&matching.name.clone(), |trail| {
                 if matching.value.is_none() {
                     removed.insert(place);
-                    trail.report(Change::Removed);
+                    trail.report(MergeChange::Removed);
                 } else {
                     parent[place].value.merge_from(matching.value, trail);
                 }
@@ -301,7 +303,7 @@ impl Strategy<Vec<HttpHeader>> for Headers {
 
     fn announce(&self, value: &Vec<HttpHeader>, trail: &mut Trail<'_>) {
         for header in value {
-            trail.at(&header.name, |trail| trail.report(Change::Added));
+            trail.at(&header.name, |trail| trail.report(MergeChange::Added));
         }
     }
 }

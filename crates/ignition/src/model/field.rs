@@ -3,28 +3,28 @@
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::parse::Reader;
+use crate::parse::ConfigReader;
 
 /// A value of a record's field. `Default` is its absence.
-pub(crate) trait Field: Default {
+pub(crate) trait RecordField: Default {
     /// Returns whether the value is omitted from JSON.
     fn is_absent(&self) -> bool;
 
     /// Parses the value at the reader's current path; a value of the wrong type is reported there and treated as
     /// absent.
-    fn read(value: &Value, reader: &mut Reader) -> Self;
+    fn read(value: &Value, reader: &mut ConfigReader) -> Self;
 }
 
 /// A field that is itself an object of fields.
-pub(crate) trait Object: Field {}
+pub(crate) trait RecordObject: RecordField {}
 
 /// An object whose presence is meaningful even when it is empty.
-impl<T: Object> Field for Option<T> {
+impl<T: RecordObject> RecordField for Option<T> {
     fn is_absent(&self) -> bool {
         self.is_none()
     }
 
-    fn read(value: &Value, reader: &mut Reader) -> Self {
+    fn read(value: &Value, reader: &mut ConfigReader) -> Self {
         if value.is_null() {
             None
         } else {
@@ -33,42 +33,42 @@ impl<T: Object> Field for Option<T> {
     }
 }
 
-impl Field for bool {
+impl RecordField for bool {
     fn is_absent(&self) -> bool {
         !self
     }
 
-    fn read(value: &Value, reader: &mut Reader) -> Self {
+    fn read(value: &Value, reader: &mut ConfigReader) -> Self {
         Option::<bool>::read(value, reader).unwrap_or_default()
     }
 }
 
-impl Field for String {
+impl RecordField for String {
     fn is_absent(&self) -> bool {
         self.is_empty()
     }
 
-    fn read(value: &Value, reader: &mut Reader) -> Self {
+    fn read(value: &Value, reader: &mut ConfigReader) -> Self {
         Option::<String>::read(value, reader).unwrap_or_default()
     }
 }
 
-impl Field for i64 {
+impl RecordField for i64 {
     fn is_absent(&self) -> bool {
         *self == 0
     }
 
-    fn read(value: &Value, reader: &mut Reader) -> Self {
+    fn read(value: &Value, reader: &mut ConfigReader) -> Self {
         Option::<i64>::read(value, reader).unwrap_or_default()
     }
 }
 
-impl Field for Option<String> {
+impl RecordField for Option<String> {
     fn is_absent(&self) -> bool {
         self.is_none()
     }
 
-    fn read(value: &Value, reader: &mut Reader) -> Self {
+    fn read(value: &Value, reader: &mut ConfigReader) -> Self {
         match value {
             Value::Null => None,
             Value::String(text) => Some(text.clone()),
@@ -77,12 +77,12 @@ impl Field for Option<String> {
     }
 }
 
-impl Field for Option<bool> {
+impl RecordField for Option<bool> {
     fn is_absent(&self) -> bool {
         self.is_none()
     }
 
-    fn read(value: &Value, reader: &mut Reader) -> Self {
+    fn read(value: &Value, reader: &mut ConfigReader) -> Self {
         match value {
             Value::Null => None,
             Value::Bool(flag) => Some(*flag),
@@ -91,12 +91,12 @@ impl Field for Option<bool> {
     }
 }
 
-impl Field for Option<i64> {
+impl RecordField for Option<i64> {
     fn is_absent(&self) -> bool {
         self.is_none()
     }
 
-    fn read(value: &Value, reader: &mut Reader) -> Self {
+    fn read(value: &Value, reader: &mut ConfigReader) -> Self {
         match value {
             Value::Null => None,
             Value::Number(number) if number.as_i64().is_some() => number.as_i64(),
@@ -109,12 +109,12 @@ impl Field for Option<i64> {
     }
 }
 
-impl<T: Field> Field for Vec<T> {
+impl<T: RecordField> RecordField for Vec<T> {
     fn is_absent(&self) -> bool {
         self.is_empty()
     }
 
-    fn read(value: &Value, reader: &mut Reader) -> Self {
+    fn read(value: &Value, reader: &mut ConfigReader) -> Self {
         let mut list = Vec::new();
         reader.list(value, |reader, element| list.push(T::read(element, reader)));
         list
@@ -126,19 +126,19 @@ impl<T: Field> Field for Vec<T> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpecStamp;
 
-impl Field for SpecStamp {
+impl RecordField for SpecStamp {
     fn is_absent(&self) -> bool {
         true
     }
 
     /// The version is examined before parsing begins, because it selects the rules.
-    fn read(_: &Value, _: &mut Reader) -> Self {
+    fn read(_: &Value, _: &mut ConfigReader) -> Self {
         Self
     }
 }
 
 impl Serialize for SpecStamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&crate::SpecVersion::V3_5)
+        serializer.collect_str(&crate::SpecVersion::NEWEST)
     }
 }

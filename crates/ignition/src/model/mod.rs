@@ -12,7 +12,7 @@ mod storage;
 mod systemd;
 
 pub use field::SpecStamp;
-pub(crate) use field::{Field, Object};
+pub(crate) use field::{RecordField, RecordObject};
 pub use ignition::{
     Config, HttpHeader, Ignition, IgnitionConfig, KernelArguments, Proxy, Resource, Security, Timeouts, Tls,
     Verification,

@@ -20,18 +20,18 @@ macro_rules! object {
             $( $(#[$field_doc])* pub $field: $ty, )*
         }
 
-        impl $crate::model::Field for $name {
+        impl $crate::model::RecordField for $name {
             fn is_absent(&self) -> bool {
-                true $( && $crate::model::Field::is_absent(&self.$field) )*
+                true $( && $crate::model::RecordField::is_absent(&self.$field) )*
             }
 
-            fn read(value: &serde_json::Value, reader: &mut $crate::parse::Reader) -> Self {
-                const KEYS: &[$crate::parse::Key] = &[
-                    $( $crate::parse::Key { name: $json, since: $crate::model::record::since!($($($flag)*)?) }, )*
+            fn read(value: &serde_json::Value, reader: &mut $crate::parse::ConfigReader) -> Self {
+                const KEYS: &[$crate::parse::ReaderKey] = &[
+                    $( $crate::parse::ReaderKey { name: $json, since: $crate::model::record::since!($($($flag)*)?) }, )*
                 ];
                 let mut record = Self::default();
                 reader.object(value, KEYS, |reader, name, value| match name {
-                    $( $json => record.$field = $crate::model::Field::read(value, reader), )*
+                    $( $json => record.$field = $crate::model::RecordField::read(value, reader), )*
                     _ => {}
                 });
                 $( $crate::model::record::fill!(record.$field, value, reader; $($($flag)*)?); )*
@@ -45,7 +45,7 @@ macro_rules! object {
                 let mut map = serializer.serialize_map(None)?;
                 $(
                     if $crate::model::record::required!($($($flag)*)?)
-                        || !$crate::model::Field::is_absent(&self.$field)
+                        || !$crate::model::RecordField::is_absent(&self.$field)
                     {
                         map.serialize_entry($json, &self.$field)?;
                     }
@@ -54,7 +54,7 @@ macro_rules! object {
             }
         }
 
-        impl $crate::model::Object for $name {}
+        impl $crate::model::RecordObject for $name {}
     };
 }
 
@@ -122,7 +122,7 @@ macro_rules! fill {
 }
 
 macro_rules! strategy {
-    () => { $crate::merge::strategy::Whole };
+    () => { $crate::merge::strategy::WholeValue };
     (required $($rest:tt)*) => { $crate::model::record::strategy!($($rest)*) };
     (since($version:ident) $($rest:tt)*) => { $crate::model::record::strategy!($($rest)*) };
     (plain_before($version:ident) $($rest:tt)*) => { $crate::model::record::strategy!($($rest)*) };

@@ -15,7 +15,7 @@ use crate::v2;
 use crate::version::{SpecVersion, Unrecognised};
 
 pub use error::ParseError;
-pub(crate) use reader::{Key, Reader};
+pub(crate) use reader::{ConfigReader, ReaderKey};
 
 /// The size limit: a rendered config has at most 1.5 MiB, and the document served to a machine contains it three times,
 /// twice percent-encoded.

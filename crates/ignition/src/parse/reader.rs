@@ -8,20 +8,20 @@ use crate::version::SpecVersion;
 
 /// A key that an object may have.
 #[derive(Debug)]
-pub(crate) struct Key {
+pub(crate) struct ReaderKey {
     pub(crate) name: &'static str,
     pub(crate) since: SpecVersion,
 }
 
 /// The state of reading one config.
-pub(crate) struct Reader {
+pub(crate) struct ConfigReader {
     version: SpecVersion,
     place: Place,
     errors: Vec<Finding>,
     warnings: Vec<Finding>,
 }
 
-impl Reader {
+impl ConfigReader {
     pub(crate) fn new(version: SpecVersion) -> Self {
         Self {
             version,
@@ -45,7 +45,7 @@ impl Reader {
     pub(crate) fn object(
         &mut self,
         value: &Value,
-        keys: &[Key],
+        keys: &[ReaderKey],
         mut read: impl FnMut(&mut Self, &str, &Value),
     ) {
         match value {
@@ -91,7 +91,7 @@ impl Reader {
     }
 
     /// Returns the version that introduced a key at this path: at first only the contents of files could be compressed.
-    fn since(&self, key: &Key) -> SpecVersion {
+    fn since(&self, key: &ReaderKey) -> SpecVersion {
         if key.name == "compression" && self.place.as_str().starts_with("ignition.") {
             SpecVersion::V3_1
         } else {
@@ -104,7 +104,7 @@ impl Reader {
         &mut self,
         written: &str,
         entries: &Map<String, Value>,
-        keys: &[Key],
+        keys: &[ReaderKey],
     ) -> Option<&'static str> {
         let key = keys.iter().find(|key| same_key(written, key.name));
         let (name, hint) = match key {

@@ -5,22 +5,22 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{ParseError, Parsed, Reader, verdict};
+use super::{ConfigReader, ParseError, Parsed, verdict};
 use crate::finding::Finding;
-use crate::model::{Config, Field};
+use crate::model::{Config, RecordField};
 use crate::validate::validate_as;
 use crate::version::SpecVersion;
 
 /// Parses keys and types only.
 pub(super) fn read(value: &Value, version: SpecVersion) -> Result<Parsed, ParseError> {
-    let mut reader = Reader::new(version);
+    let mut reader = ConfigReader::new(version);
     let config = Config::read(value, &mut reader);
     let (errors, warnings) = reader.finish();
     verdict(config, version, errors, warnings)
 }
 
 pub(super) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, ParseError> {
-    let mut reader = Reader::new(version);
+    let mut reader = ConfigReader::new(version);
     let config = Config::read(value, &mut reader);
     let (mut errors, mut warnings) = reader.finish();
     let report = validate_as(&config, version);

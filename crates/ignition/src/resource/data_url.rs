@@ -64,26 +64,26 @@ const MEDIA_TYPES: [&str; 9] = [
 /// Checks that a data URL can be decoded, without producing its contents.
 pub(crate) fn check(url: &str) -> Result<(), DataUrlError> {
     match split(url)? {
-        Body::Percent(data) => check_percent(data),
-        Body::Base64(data) => base64::check(data).map_err(DataUrlError::Base64),
+        DataUrlBody::Percent(data) => check_percent(data),
+        DataUrlBody::Base64(data) => base64::check(data).map_err(DataUrlError::Base64),
     }
 }
 
 /// Returns the contents of a data URL.
 pub(crate) fn decode(url: &str) -> Result<Vec<u8>, DataUrlError> {
     match split(url)? {
-        Body::Percent(data) => unescape(data),
-        Body::Base64(data) => base64::decode(data).map_err(DataUrlError::Base64),
+        DataUrlBody::Percent(data) => unescape(data),
+        DataUrlBody::Base64(data) => base64::decode(data).map_err(DataUrlError::Base64),
     }
 }
 
 /// The part after the comma in its encoding, validated for the encoding's alphabet.
-enum Body<'a> {
+enum DataUrlBody<'a> {
     Percent(&'a str),
     Base64(&'a [u8]),
 }
 
-fn split(url: &str) -> Result<Body<'_>, DataUrlError> {
+fn split(url: &str) -> Result<DataUrlBody<'_>, DataUrlError> {
     let rest = url.strip_prefix("data:").ok_or(DataUrlError::NoPrefix)?;
     let rest = match rest.as_bytes().first() {
         None => return Err(DataUrlError::NoComma),
@@ -99,12 +99,12 @@ fn split(url: &str) -> Result<Body<'_>, DataUrlError> {
         {
             return Err(DataUrlError::Data);
         }
-        Ok(Body::Base64(data.as_bytes()))
+        Ok(DataUrlBody::Base64(data.as_bytes()))
     } else {
         if !data.bytes().all(is_url_character) {
             return Err(DataUrlError::Data);
         }
-        Ok(Body::Percent(data))
+        Ok(DataUrlBody::Percent(data))
     }
 }
 

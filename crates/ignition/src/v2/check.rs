@@ -1,14 +1,14 @@
 //! Checks what spec 2 itself forbids, and what cannot be translated to spec 3. All other rules are checked on the
 //! translation.
 
-use super::model::{Config, Filesystem, Mount, PasswdUser, UserCreate};
-use crate::finding::{Finding, Report};
+use super::model::{ConfigV2, FilesystemV2, Mount, PasswdUserV2, UserCreate};
+use crate::finding::{Finding, FindingReport};
 
 /// The one filesystem that needs no declaration.
 const ROOT: &str = "root";
 
-pub(super) fn check(config: &Config) -> Report {
-    let mut report = Report::default();
+pub(super) fn check(config: &ConfigV2) -> FindingReport {
+    let mut report = FindingReport::default();
     nodes(config, &mut report);
     for (index, disk) in config.storage.disks.iter().enumerate() {
         for partition in 0..disk.partitions.len() {
@@ -35,7 +35,7 @@ pub(super) fn check(config: &Config) -> Report {
     report
 }
 
-fn nodes(config: &Config, report: &mut Report) {
+fn nodes(config: &ConfigV2, report: &mut FindingReport) {
     let storage = &config.storage;
     let files = storage
         .files
@@ -87,7 +87,7 @@ fn nodes(config: &Config, report: &mut Report) {
     }
 }
 
-fn filesystem(place: &str, filesystem: &Filesystem, report: &mut Report) {
+fn filesystem(place: &str, filesystem: &FilesystemV2, report: &mut FindingReport) {
     let mut error = |field: &str, message: String, hint: &str| {
         report
             .errors
@@ -166,7 +166,7 @@ fn mount_fault(mount: &Mount) -> Option<(&'static str, &'static str)> {
     }
 }
 
-fn user(place: &str, user: &PasswdUser, report: &mut Report) {
+fn user(place: &str, user: &PasswdUserV2, report: &mut FindingReport) {
     if user.name != "core" {
         let message = format!(
             "unexpected user with name: {}. Only core user is supported",
@@ -193,7 +193,7 @@ fn user(place: &str, user: &PasswdUser, report: &mut Report) {
 }
 
 /// Returns the user-level fields that are set; none is allowed beside the create object.
-fn stated_twice(user: &PasswdUser) -> impl Iterator<Item = &'static str> {
+fn stated_twice(user: &PasswdUserV2) -> impl Iterator<Item = &'static str> {
     [
         ("gecos", !user.gecos.is_empty()),
         ("groups", !user.groups.is_empty()),

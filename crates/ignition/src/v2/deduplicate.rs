@@ -3,24 +3,24 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::model::{Config, File, PasswdUser, Unit};
+use super::model::{ConfigV2, FileV2, PasswdUserV2, UnitV2};
 
 /// A config with unique files, units and users, and their original positions.
 ///
 /// Files and units are in reverse order: the reference lists them so in rendered configs, whose names depend on it.
 pub(super) struct Deduplicated {
-    pub(super) config: Config,
+    pub(super) config: ConfigV2,
     /// The original positions of the remaining files.
     pub(super) files: Vec<usize>,
     /// The original positions of the remaining units.
     pub(super) units: Vec<usize>,
     /// Files that a later one replaced, with their positions.
-    pub(super) replaced_files: Vec<(usize, File)>,
+    pub(super) replaced_files: Vec<(usize, FileV2)>,
     /// Units that a later one replaced, with their positions.
-    pub(super) replaced_units: Vec<(usize, Unit)>,
+    pub(super) replaced_units: Vec<(usize, UnitV2)>,
 }
 
-pub(super) fn deduplicate(mut config: Config) -> Deduplicated {
+pub(super) fn deduplicate(mut config: ConfigV2) -> Deduplicated {
     let mut files = Vec::new();
     let mut replaced_files = Vec::new();
     let mut seen = HashSet::new();
@@ -31,7 +31,7 @@ pub(super) fn deduplicate(mut config: Config) -> Deduplicated {
             replaced_files.push((place, file));
         }
     }
-    let mut units: Vec<(usize, Unit)> = Vec::new();
+    let mut units: Vec<(usize, UnitV2)> = Vec::new();
     let mut replaced_units = Vec::new();
     let mut known: HashMap<String, (usize, HashSet<String>)> = HashMap::new();
     for (place, unit) in config.systemd.units.drain(..).enumerate().rev() {
@@ -64,7 +64,7 @@ pub(super) fn deduplicate(mut config: Config) -> Deduplicated {
 }
 
 /// Merges entries of the same user: the last one wins, with the keys of all of them.
-fn one_user(mut users: Vec<PasswdUser>) -> Vec<PasswdUser> {
+fn one_user(mut users: Vec<PasswdUserV2>) -> Vec<PasswdUserV2> {
     let Some(mut user) = users.pop() else {
         return Vec::new();
     };

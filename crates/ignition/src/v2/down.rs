@@ -6,30 +6,30 @@ use crate::model;
 /// The filesystem that every machine has.
 const ROOT: &str = "root";
 
-pub(crate) fn config(config: &model::Config) -> v2::Config {
-    v2::Config {
+pub(crate) fn config(config: &model::Config) -> v2::ConfigV2 {
+    v2::ConfigV2 {
         ignition: ignition(&config.ignition),
         networkd: v2::Networkd::default(),
-        passwd: v2::Passwd {
+        passwd: v2::PasswdV2 {
             groups: config.passwd.groups.iter().map(group).collect(),
             users: config.passwd.users.iter().map(user).collect(),
         },
         storage: storage(&config.storage),
-        systemd: v2::Systemd {
+        systemd: v2::SystemdV2 {
             units: config.systemd.units.iter().map(unit).collect(),
         },
     }
 }
 
-fn ignition(section: &model::Ignition) -> v2::Ignition {
+fn ignition(section: &model::Ignition) -> v2::IgnitionV2 {
     let replace = &section.config.replace;
-    v2::Ignition {
-        config: v2::IgnitionConfig {
+    v2::IgnitionV2 {
+        config: v2::IgnitionConfigV2 {
             append: section.config.merge.iter().map(reference).collect(),
             replace: replace.source.is_some().then(|| reference(replace)),
         },
-        security: v2::Security {
-            tls: v2::Tls {
+        security: v2::SecurityV2 {
+            tls: v2::TlsV2 {
                 certificate_authorities: section
                     .security
                     .tls
@@ -40,19 +40,19 @@ fn ignition(section: &model::Ignition) -> v2::Ignition {
             },
         },
         timeouts: section.timeouts.clone(),
-        ..v2::Ignition::default()
+        ..v2::IgnitionV2::default()
     }
 }
 
-fn reference(resource: &model::Resource) -> v2::Reference {
-    v2::Reference {
+fn reference(resource: &model::Resource) -> v2::ReferenceV2 {
+    v2::ReferenceV2 {
         source: text(resource.source.as_ref()),
         verification: resource.verification.clone(),
     }
 }
 
-fn group(group: &model::PasswdGroup) -> v2::PasswdGroup {
-    v2::PasswdGroup {
+fn group(group: &model::PasswdGroup) -> v2::PasswdGroupV2 {
+    v2::PasswdGroupV2 {
         gid: group.gid,
         name: group.name.clone(),
         password_hash: text(group.password_hash.as_ref()),
@@ -60,8 +60,8 @@ fn group(group: &model::PasswdGroup) -> v2::PasswdGroup {
     }
 }
 
-fn user(user: &model::PasswdUser) -> v2::PasswdUser {
-    v2::PasswdUser {
+fn user(user: &model::PasswdUser) -> v2::PasswdUserV2 {
+    v2::PasswdUserV2 {
         create: None,
         gecos: text(user.gecos.as_ref()),
         groups: user.groups.clone(),
@@ -79,9 +79,9 @@ fn user(user: &model::PasswdUser) -> v2::PasswdUser {
     }
 }
 
-fn storage(storage: &model::Storage) -> v2::Storage {
+fn storage(storage: &model::Storage) -> v2::StorageV2 {
     let homes = Homes::of(&storage.filesystems);
-    v2::Storage {
+    v2::StorageV2 {
         directories: storage
             .directories
             .iter()
@@ -132,9 +132,9 @@ impl<'a> Homes<'a> {
 }
 
 /// Returns a file, followed by its appended contents.
-fn files(file: &model::File, homes: &Homes<'_>) -> Vec<v2::File> {
+fn files(file: &model::File, homes: &Homes<'_>) -> Vec<v2::FileV2> {
     let (filesystem, path) = homes.split(&file.path);
-    let entry = |append: bool, overwrite: bool, resource: &model::Resource| v2::File {
+    let entry = |append: bool, overwrite: bool, resource: &model::Resource| v2::FileV2 {
         filesystem: filesystem.clone(),
         group: owner(file.group.id, file.group.name.as_ref()),
         overwrite: Some(overwrite),
@@ -161,9 +161,9 @@ fn files(file: &model::File, homes: &Homes<'_>) -> Vec<v2::File> {
     entries
 }
 
-fn directory(directory: &model::Directory, homes: &Homes<'_>) -> v2::Directory {
+fn directory(directory: &model::Directory, homes: &Homes<'_>) -> v2::DirectoryV2 {
     let (filesystem, path) = homes.split(&directory.path);
-    v2::Directory {
+    v2::DirectoryV2 {
         filesystem,
         group: owner(directory.group.id, directory.group.name.as_ref()),
         overwrite: directory.overwrite,
@@ -173,9 +173,9 @@ fn directory(directory: &model::Directory, homes: &Homes<'_>) -> v2::Directory {
     }
 }
 
-fn link(link: &model::Link, homes: &Homes<'_>) -> v2::Link {
+fn link(link: &model::Link, homes: &Homes<'_>) -> v2::LinkV2 {
     let (filesystem, path) = homes.split(&link.path);
-    v2::Link {
+    v2::LinkV2 {
         filesystem,
         group: owner(link.group.id, link.group.name.as_ref()),
         overwrite: link.overwrite,
@@ -190,8 +190,8 @@ fn owner(id: Option<i64>, name: Option<&String>) -> Option<v2::NodeOwner> {
     (id.is_some() || name.is_some()).then(|| v2::NodeOwner { id, name: text(name) })
 }
 
-fn disk(disk: &model::Disk) -> v2::Disk {
-    let partition = |partition: &model::Partition| v2::Partition {
+fn disk(disk: &model::Disk) -> v2::DiskV2 {
+    let partition = |partition: &model::Partition| v2::PartitionV2 {
         guid: text(partition.guid.as_ref()),
         label: text(partition.label.as_ref()),
         number: partition.number,
@@ -199,15 +199,15 @@ fn disk(disk: &model::Disk) -> v2::Disk {
         start: 0,
         type_guid: text(partition.type_guid.as_ref()),
     };
-    v2::Disk {
+    v2::DiskV2 {
         device: disk.device.clone(),
         partitions: disk.partitions.iter().map(partition).collect(),
         wipe_table: flag(disk.wipe_table),
     }
 }
 
-fn raid(raid: &model::Raid) -> v2::Raid {
-    v2::Raid {
+fn raid(raid: &model::Raid) -> v2::RaidV2 {
+    v2::RaidV2 {
         devices: raid.devices.clone(),
         level: text(raid.level.as_ref()),
         name: raid.name.clone(),
@@ -217,7 +217,7 @@ fn raid(raid: &model::Raid) -> v2::Raid {
 }
 
 /// Returns the filesystems with the names that spec 2 requires: the mount point, or a number.
-fn filesystems(filesystems: &[model::Filesystem]) -> Vec<v2::Filesystem> {
+fn filesystems(filesystems: &[model::Filesystem]) -> Vec<v2::FilesystemV2> {
     let mut unnamed = 0;
     let mut name = |path: Option<&String>| {
         path.cloned().unwrap_or_else(|| {
@@ -227,7 +227,7 @@ fn filesystems(filesystems: &[model::Filesystem]) -> Vec<v2::Filesystem> {
     };
     filesystems
         .iter()
-        .map(|filesystem| v2::Filesystem {
+        .map(|filesystem| v2::FilesystemV2 {
             mount: Some(v2::Mount {
                 create: None,
                 device: filesystem.device.clone(),
@@ -243,12 +243,12 @@ fn filesystems(filesystems: &[model::Filesystem]) -> Vec<v2::Filesystem> {
         .collect()
 }
 
-fn unit(unit: &model::Unit) -> v2::Unit {
-    let dropin = |dropin: &model::Dropin| v2::Dropin {
+fn unit(unit: &model::Unit) -> v2::UnitV2 {
+    let dropin = |dropin: &model::Dropin| v2::DropinV2 {
         contents: text(dropin.contents.as_ref()),
         name: dropin.name.clone(),
     };
-    v2::Unit {
+    v2::UnitV2 {
         contents: text(unit.contents.as_ref()),
         dropins: unit.dropins.iter().map(dropin).collect(),
         enable: false,

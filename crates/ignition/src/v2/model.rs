@@ -4,45 +4,45 @@ use crate::model::record::object;
 use crate::model::{SpecStamp, Timeouts, Verification};
 
 object! {
-    pub struct Config {
-        "ignition" ignition: Ignition [required];
+    pub struct ConfigV2 {
+        "ignition" ignition: IgnitionV2 [required];
         "networkd" networkd: Networkd;
-        "passwd" passwd: Passwd;
-        "storage" storage: Storage;
-        "systemd" systemd: Systemd;
+        "passwd" passwd: PasswdV2;
+        "storage" storage: StorageV2;
+        "systemd" systemd: SystemdV2;
     }
 }
 
 object! {
-    pub struct Ignition {
-        "config" config: IgnitionConfig;
-        "security" security: Security [since(V2_2)];
+    pub struct IgnitionV2 {
+        "config" config: IgnitionConfigV2;
+        "security" security: SecurityV2 [since(V2_2)];
         "timeouts" timeouts: Timeouts [since(V2_1)];
         "version" version: SpecStamp;
     }
 }
 
 object! {
-    pub struct IgnitionConfig {
-        "append" append: Vec<Reference>;
-        "replace" replace: Option<Reference>;
+    pub struct IgnitionConfigV2 {
+        "append" append: Vec<ReferenceV2>;
+        "replace" replace: Option<ReferenceV2>;
     }
 }
 
 object! {
-    pub struct Security {
-        "tls" tls: Tls;
+    pub struct SecurityV2 {
+        "tls" tls: TlsV2;
     }
 }
 
 object! {
-    pub struct Tls {
-        "certificateAuthorities" certificate_authorities: Vec<Reference>;
+    pub struct TlsV2 {
+        "certificateAuthorities" certificate_authorities: Vec<ReferenceV2>;
     }
 }
 
 object! {
-    pub struct Reference {
+    pub struct ReferenceV2 {
         "source" source: String;
         "verification" verification: Verification;
     }
@@ -57,20 +57,20 @@ object! {
 object! {
     pub struct NetworkdUnit {
         "contents" contents: String;
-        "dropins" dropins: Vec<Dropin> [since(V2_2)];
+        "dropins" dropins: Vec<DropinV2> [since(V2_2)];
         "name" name: String;
     }
 }
 
 object! {
-    pub struct Passwd {
-        "groups" groups: Vec<PasswdGroup>;
-        "users" users: Vec<PasswdUser>;
+    pub struct PasswdV2 {
+        "groups" groups: Vec<PasswdGroupV2>;
+        "users" users: Vec<PasswdUserV2>;
     }
 }
 
 object! {
-    pub struct PasswdGroup {
+    pub struct PasswdGroupV2 {
         "gid" gid: Option<i64>;
         "name" name: String;
         "passwordHash" password_hash: String;
@@ -79,7 +79,7 @@ object! {
 }
 
 object! {
-    pub struct PasswdUser {
+    pub struct PasswdUserV2 {
         "create" create: Option<UserCreate>;
         "gecos" gecos: String [since(V2_1)];
         "groups" groups: Vec<String> [since(V2_1)];
@@ -114,18 +114,18 @@ object! {
 }
 
 object! {
-    pub struct Storage {
-        "directories" directories: Vec<Directory> [since(V2_1)];
-        "disks" disks: Vec<Disk>;
-        "files" files: Vec<File>;
-        "filesystems" filesystems: Vec<Filesystem>;
-        "links" links: Vec<Link> [since(V2_1)];
-        "raid" raid: Vec<Raid>;
+    pub struct StorageV2 {
+        "directories" directories: Vec<DirectoryV2> [since(V2_1)];
+        "disks" disks: Vec<DiskV2>;
+        "files" files: Vec<FileV2>;
+        "filesystems" filesystems: Vec<FilesystemV2>;
+        "links" links: Vec<LinkV2> [since(V2_1)];
+        "raid" raid: Vec<RaidV2>;
     }
 }
 
 object! {
-    pub struct File {
+    pub struct FileV2 {
         "filesystem" filesystem: String;
         "group" group: Option<NodeOwner>;
         "overwrite" overwrite: Option<bool> [since(V2_2)];
@@ -146,7 +146,7 @@ object! {
 }
 
 object! {
-    pub struct Directory {
+    pub struct DirectoryV2 {
         "filesystem" filesystem: String;
         "group" group: Option<NodeOwner>;
         "overwrite" overwrite: Option<bool> [since(V2_2)];
@@ -157,7 +157,7 @@ object! {
 }
 
 object! {
-    pub struct Link {
+    pub struct LinkV2 {
         "filesystem" filesystem: String;
         "group" group: Option<NodeOwner>;
         "overwrite" overwrite: Option<bool> [since(V2_2)];
@@ -176,16 +176,16 @@ object! {
 }
 
 object! {
-    pub struct Disk {
+    pub struct DiskV2 {
         "device" device: String;
-        "partitions" partitions: Vec<Partition>;
+        "partitions" partitions: Vec<PartitionV2>;
         "wipeTable" wipe_table: bool;
     }
 }
 
 object! {
     /// A partition; size and start are in sectors.
-    pub struct Partition {
+    pub struct PartitionV2 {
         "guid" guid: String;
         "label" label: String;
         "number" number: i64;
@@ -196,7 +196,7 @@ object! {
 }
 
 object! {
-    pub struct Raid {
+    pub struct RaidV2 {
         "devices" devices: Vec<String>;
         "level" level: String;
         "name" name: String;
@@ -206,7 +206,7 @@ object! {
 }
 
 object! {
-    pub struct Filesystem {
+    pub struct FilesystemV2 {
         "mount" mount: Option<Mount>;
         "name" name: String;
         "path" path: Option<String>;
@@ -234,15 +234,15 @@ object! {
 }
 
 object! {
-    pub struct Systemd {
-        "units" units: Vec<Unit>;
+    pub struct SystemdV2 {
+        "units" units: Vec<UnitV2>;
     }
 }
 
 object! {
-    pub struct Unit {
+    pub struct UnitV2 {
         "contents" contents: String;
-        "dropins" dropins: Vec<Dropin>;
+        "dropins" dropins: Vec<DropinV2>;
         "enable" enable: bool;
         "enabled" enabled: Option<bool> [since(V2_1)];
         "mask" mask: bool;
@@ -251,7 +251,7 @@ object! {
 }
 
 object! {
-    pub struct Dropin {
+    pub struct DropinV2 {
         "contents" contents: String;
         "name" name: String;
     }

@@ -5,18 +5,18 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::deduplicate::{Deduplicated, deduplicate};
-use super::model::Config;
+use super::model::ConfigV2;
 use super::{check, up};
-use crate::finding::{Finding, Report};
+use crate::finding::{Finding, FindingReport};
 use crate::model;
-use crate::model::Field as _;
-use crate::parse::{ParseError, Parsed, Reader, verdict};
+use crate::model::RecordField as _;
+use crate::parse::{ConfigReader, ParseError, Parsed, verdict};
 use crate::validate::{rule, validate_as};
 use crate::version::SpecVersion;
 
 pub(crate) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, ParseError> {
-    let mut reader = Reader::new(version);
-    let config = Config::read(value, &mut reader);
+    let mut reader = ConfigReader::new(version);
+    let config = ConfigV2::read(value, &mut reader);
     let (mut errors, mut warnings) = reader.finish();
     let mut translated = model::Config::default();
     if errors.is_empty() {
@@ -43,7 +43,7 @@ pub(crate) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, Parse
 
 /// Validates the deduplicated config, and each replaced entry by itself, which must also be valid. Paths are reported
 /// as in the original.
-fn validate_translation(config: &model::Config, from: &Deduplicated, version: SpecVersion) -> Report {
+fn validate_translation(config: &model::Config, from: &Deduplicated, version: SpecVersion) -> FindingReport {
     let mut report = validate_as(config, version);
     for finding in report.errors.iter_mut().chain(&mut report.warnings) {
         relocate(finding, "storage.files", |index| from.files.get(index).copied());
@@ -77,7 +77,7 @@ fn rename(finding: &mut Finding) {
     }
 }
 
-fn adopt(report: &mut Report, alone: &model::Config, version: SpecVersion, list: &str, place: usize) {
+fn adopt(report: &mut FindingReport, alone: &model::Config, version: SpecVersion, list: &str, place: usize) {
     for mut finding in validate_as(alone, version).errors {
         // Spec 2 allowed a unit to repeat a drop-in.
         if finding.message != rule::DUPLICATE.message() {

@@ -6,7 +6,7 @@ use crate::validate::simplified;
 use crate::version::SpecVersion;
 
 /// Translates a config of the given version.
-pub(super) fn config(config: &v2::Config, version: SpecVersion) -> model::Config {
+pub(super) fn config(config: &v2::ConfigV2, version: SpecVersion) -> model::Config {
     model::Config {
         ignition: ignition(&config.ignition),
         kernel_arguments: model::KernelArguments::default(),
@@ -26,7 +26,7 @@ pub(super) fn config(config: &v2::Config, version: SpecVersion) -> model::Config
     }
 }
 
-fn ignition(section: &v2::Ignition) -> model::Ignition {
+fn ignition(section: &v2::IgnitionV2) -> model::Ignition {
     model::Ignition {
         config: model::IgnitionConfig {
             merge: section.config.append.iter().map(reference).collect(),
@@ -48,7 +48,7 @@ fn ignition(section: &v2::Ignition) -> model::Ignition {
     }
 }
 
-fn reference(reference: &v2::Reference) -> model::Resource {
+fn reference(reference: &v2::ReferenceV2) -> model::Resource {
     model::Resource {
         source: Some(reference.source.clone()),
         verification: reference.verification.clone(),
@@ -56,7 +56,7 @@ fn reference(reference: &v2::Reference) -> model::Resource {
     }
 }
 
-fn group(group: &v2::PasswdGroup) -> model::PasswdGroup {
+fn group(group: &v2::PasswdGroupV2) -> model::PasswdGroup {
     model::PasswdGroup {
         gid: group.gid,
         name: group.name.clone(),
@@ -66,7 +66,7 @@ fn group(group: &v2::PasswdGroup) -> model::PasswdGroup {
     }
 }
 
-fn user(user: &v2::PasswdUser, version: SpecVersion) -> model::PasswdUser {
+fn user(user: &v2::PasswdUserV2, version: SpecVersion) -> model::PasswdUser {
     // In 2.0 an empty hash was no hash.
     let password_hash = user
         .password_hash
@@ -90,7 +90,7 @@ fn user(user: &v2::PasswdUser, version: SpecVersion) -> model::PasswdUser {
     }
 }
 
-fn storage(storage: &v2::Storage, version: SpecVersion) -> model::Storage {
+fn storage(storage: &v2::StorageV2, version: SpecVersion) -> model::Storage {
     model::Storage {
         directories: storage
             .directories
@@ -105,7 +105,7 @@ fn storage(storage: &v2::Storage, version: SpecVersion) -> model::Storage {
     }
 }
 
-pub(super) fn file(file: &v2::File, version: SpecVersion) -> model::File {
+pub(super) fn file(file: &v2::FileV2, version: SpecVersion) -> model::File {
     let contents = model::Resource {
         compression: text(&file.contents.compression),
         source: Some(file.contents.source.clone()),
@@ -138,7 +138,7 @@ pub(super) fn file(file: &v2::File, version: SpecVersion) -> model::File {
     }
 }
 
-fn directory(directory: &v2::Directory, version: SpecVersion) -> model::Directory {
+fn directory(directory: &v2::DirectoryV2, version: SpecVersion) -> model::Directory {
     model::Directory {
         group: model::NodeGroup {
             id: directory.group.as_ref().and_then(|owner| owner.id),
@@ -154,7 +154,7 @@ fn directory(directory: &v2::Directory, version: SpecVersion) -> model::Director
     }
 }
 
-fn link(link: &v2::Link) -> model::Link {
+fn link(link: &v2::LinkV2) -> model::Link {
     model::Link {
         group: model::NodeGroup {
             id: link.group.as_ref().and_then(|owner| owner.id),
@@ -194,7 +194,7 @@ fn mode(mode: Option<i64>, version: SpecVersion) -> Option<i64> {
     }
 }
 
-fn disk(disk: &v2::Disk) -> model::Disk {
+fn disk(disk: &v2::DiskV2) -> model::Disk {
     model::Disk {
         device: disk.device.clone(),
         partitions: Vec::new(),
@@ -202,7 +202,7 @@ fn disk(disk: &v2::Disk) -> model::Disk {
     }
 }
 
-fn raid(raid: &v2::Raid) -> model::Raid {
+fn raid(raid: &v2::RaidV2) -> model::Raid {
     model::Raid {
         devices: raid.devices.clone(),
         level: Some(raid.level.clone()),
@@ -212,8 +212,8 @@ fn raid(raid: &v2::Raid) -> model::Raid {
     }
 }
 
-pub(super) fn unit(unit: &v2::Unit) -> model::Unit {
-    let dropin = |dropin: &v2::Dropin| model::Dropin {
+pub(super) fn unit(unit: &v2::UnitV2) -> model::Unit {
+    let dropin = |dropin: &v2::DropinV2| model::Dropin {
         contents: text(&dropin.contents),
         name: dropin.name.clone(),
     };

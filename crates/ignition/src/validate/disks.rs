@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::nodes::path_fault;
-use super::rule::{self, Rule};
+use super::rule::{self, ValidationRule};
 use super::{Checker, duplicates};
 use crate::model::{Disk, Filesystem, Partition, Raid, Storage};
 use crate::version::SpecVersion;
@@ -222,7 +222,7 @@ fn filesystem(filesystem: &Filesystem, check: &mut Checker) {
     }
 }
 
-fn label_at_most(bytes: usize, label: Option<&str>, fault: Rule, check: &mut Checker) {
+fn label_at_most(bytes: usize, label: Option<&str>, fault: ValidationRule, check: &mut Checker) {
     if label.is_some_and(|label| label.len() > bytes) {
         check.error_at("label", fault);
     }

@@ -13,25 +13,25 @@ mod unit_text;
 mod units;
 pub(crate) mod url;
 
-use crate::finding::{Finding, Report};
+use crate::finding::{Finding, FindingReport};
 use crate::model::{Config, Ignition, Passwd};
 use crate::place::Place;
 use crate::version::SpecVersion;
 
 pub(crate) use nodes::simplified;
-use rule::Rule;
+use rule::ValidationRule;
 
 /// Applies every rule of spec 3.5 to a config.
-pub fn validate(config: &Config) -> Report {
-    validate_as(config, SpecVersion::V3_5)
+pub fn validate(config: &Config) -> FindingReport {
+    validate_as(config, SpecVersion::NEWEST)
 }
 
 /// Applies the rules of the version a config was written in.
-pub(crate) fn validate_as(config: &Config, version: SpecVersion) -> Report {
+pub(crate) fn validate_as(config: &Config, version: SpecVersion) -> FindingReport {
     let mut check = Checker {
         version,
         place: Place::default(),
-        report: Report::default(),
+        report: FindingReport::default(),
     };
     check.field("ignition", |check| ignition(&config.ignition, check));
     check.field("kernelArguments", |check| {
@@ -87,7 +87,7 @@ fn passwd(section: &Passwd, check: &mut Checker) {
 struct Checker {
     version: SpecVersion,
     place: Place,
-    report: Report,
+    report: FindingReport,
 }
 
 impl Checker {
@@ -115,21 +115,21 @@ impl Checker {
         });
     }
 
-    fn error(&mut self, rule: Rule) {
+    fn error(&mut self, rule: ValidationRule) {
         let finding = Finding::new(self.place.as_str(), rule.message).with_hint(rule.hint);
         self.report.errors.push(finding);
     }
 
-    fn warn(&mut self, rule: Rule) {
+    fn warn(&mut self, rule: ValidationRule) {
         let finding = Finding::new(self.place.as_str(), rule.message).with_hint(rule.hint);
         self.report.warnings.push(finding);
     }
 
-    fn error_at(&mut self, name: &str, rule: Rule) {
+    fn error_at(&mut self, name: &str, rule: ValidationRule) {
         self.field(name, |check| check.error(rule));
     }
 
-    fn warn_at(&mut self, name: &str, rule: Rule) {
+    fn warn_at(&mut self, name: &str, rule: ValidationRule) {
         self.field(name, |check| check.warn(rule));
     }
 }

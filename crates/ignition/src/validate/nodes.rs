@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::rule::{self, Rule};
+use super::rule::{self, ValidationRule};
 use super::{Checker, duplicates, resources};
 use crate::model::{Config, File, Link, NodeGroup, NodeUser, Storage};
 use crate::version::SpecVersion;
@@ -88,7 +88,7 @@ pub(super) fn conflicts_with_units(config: &Config, check: &mut Checker) {
 }
 
 /// Returns what is wrong with an absolute path, if anything.
-pub(super) fn path_fault(path: &str) -> Option<Rule> {
+pub(super) fn path_fault(path: &str) -> Option<ValidationRule> {
     if path.is_empty() {
         return Some(rule::PATH_MISSING);
     }
@@ -156,7 +156,7 @@ fn link(link: &Link, directories: &HashSet<&str>, check: &mut Checker) {
     }
 }
 
-fn below_link(path: &str, links: &PathTree<'_>, fault: Rule, check: &mut Checker) {
+fn below_link(path: &str, links: &PathTree<'_>, fault: ValidationRule, check: &mut Checker) {
     if links.has_above(path) {
         check.error(fault);
     }

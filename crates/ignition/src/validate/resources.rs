@@ -1,7 +1,7 @@
 //! Validates resources to fetch: URL, headers, compression and verification; and proxies.
 
-use super::rule::{self, Rule};
-use super::url::{self, Url};
+use super::rule::{self, ValidationRule};
+use super::url::{self, ParsedUrl};
 use super::{Checker, duplicates};
 use crate::model::{HttpHeader, Proxy, Resource};
 use crate::resource::data_url;
@@ -101,7 +101,7 @@ pub(super) fn proxy(proxy: &Proxy, check: &mut Checker) {
     check.field("noProxy", |check| duplicates::strings(&proxy.no_proxy, check));
 }
 
-fn source_url(source: &str, version: SpecVersion) -> Result<(), Rule> {
+fn source_url(source: &str, version: SpecVersion) -> Result<(), ValidationRule> {
     let url = url::parse(source).map_err(|url::Unparsable| rule::URL_UNPARSABLE)?;
     match url.scheme.as_str() {
         "http" | "https" => Ok(()),
@@ -115,7 +115,7 @@ fn source_url(source: &str, version: SpecVersion) -> Result<(), Rule> {
             s3_version(&url)
         }
         "data" => data_url::check(source).map_err(|error| {
-            Rule::about(
+            ValidationRule::about(
                 error.to_string(),
                 "write the contents as \"data:,\" with %XX sequences or as \"data:;base64,\"",
             )
@@ -124,7 +124,7 @@ fn source_url(source: &str, version: SpecVersion) -> Result<(), Rule> {
     }
 }
 
-fn s3_version(url: &Url) -> Result<(), Rule> {
+fn s3_version(url: &ParsedUrl) -> Result<(), ValidationRule> {
     if url
         .query_value("versionId")
         .is_some_and(|version| version.is_empty())
@@ -135,7 +135,7 @@ fn s3_version(url: &Url) -> Result<(), Rule> {
 }
 
 /// Validates only the length of the sum; Ignition compares it after fetching the resource.
-fn hash_sum(hash: &str, version: SpecVersion) -> Result<(), Rule> {
+fn hash_sum(hash: &str, version: SpecVersion) -> Result<(), ValidationRule> {
     let (function, sum) = hash.split_once('-').ok_or(rule::HASH_MALFORMED)?;
     let digits = match function {
         "sha512" => 128,

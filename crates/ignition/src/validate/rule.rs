@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 /// A rule that a config can violate.
 #[derive(Clone, Debug)]
-pub(crate) struct Rule {
+pub(crate) struct ValidationRule {
     pub(super) message: Cow<'static, str>,
     pub(super) hint: Cow<'static, str>,
 }
 
-impl Rule {
+impl ValidationRule {
     const fn new(message: &'static str, hint: &'static str) -> Self {
         Self {
             message: Cow::Borrowed(message),
@@ -32,7 +32,7 @@ impl Rule {
 
 macro_rules! rules {
     ($( $name:ident = $message:literal, $hint:literal; )*) => {
-        $( pub(crate) const $name: Rule = Rule::new($message, $hint); )*
+        $( pub(crate) const $name: ValidationRule = ValidationRule::new($message, $hint); )*
     };
 }
 

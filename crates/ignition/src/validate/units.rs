@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::rule::{self, Rule};
+use super::rule::{self, ValidationRule};
 use super::unit_text::{self, UnitText};
 use super::{Checker, duplicates};
 use crate::model::Unit;
@@ -60,7 +60,7 @@ fn unit(unit: &Unit, check: &mut Checker) {
         );
         check.warn_at(
             "contents",
-            Rule::about(message, "add an [Install] section, or remove enabled"),
+            ValidationRule::about(message, "add an [Install] section, or remove enabled"),
         );
     }
     check.field("dropins", |check| duplicates::by_key(&unit.dropins, check));
@@ -86,7 +86,7 @@ fn contents_of_unit(contents: &str, check: &mut Checker) -> Option<UnitText> {
             let message = format!("invalid unit content: {error}");
             check.error_at(
                 "contents",
-                Rule::about(message, "write [Section] lines and Name=value lines only"),
+                ValidationRule::about(message, "write [Section] lines and Name=value lines only"),
             );
             None
         }
@@ -112,7 +112,7 @@ fn template(unit: &Unit, templates: &HashMap<&str, bool>, check: &mut Checker) {
         );
         check.warn_at(
             "contents",
-            Rule::about(message, "add an [Install] section to the template"),
+            ValidationRule::about(message, "add an [Install] section to the template"),
         );
     }
 }

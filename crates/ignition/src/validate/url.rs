@@ -7,7 +7,7 @@ use std::net::Ipv6Addr;
 
 /// The parts of a URL that the rules check.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Url {
+pub(crate) struct ParsedUrl {
     /// In lower case; empty when the URL has none.
     pub(crate) scheme: String,
     /// What follows the scheme when it is not a path, without query and fragment.
@@ -19,7 +19,7 @@ pub(crate) struct Url {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unparsable;
 
-impl Url {
+impl ParsedUrl {
     /// Returns whether the URL is fetched over HTTP, with or without TLS.
     pub(crate) fn is_web(&self) -> bool {
         matches!(self.scheme.as_str(), "http" | "https")
@@ -39,7 +39,7 @@ impl Url {
     }
 }
 
-pub(crate) fn parse(text: &str) -> Result<Url, Unparsable> {
+pub(crate) fn parse(text: &str) -> Result<ParsedUrl, Unparsable> {
     let (text, fragment) = text.split_once('#').unwrap_or((text, ""));
     if text.bytes().any(|byte| byte.is_ascii_control()) {
         return Err(Unparsable);
@@ -47,7 +47,7 @@ pub(crate) fn parse(text: &str) -> Result<Url, Unparsable> {
     check_escapes(fragment)?;
     let (scheme, rest) = split_scheme(text)?;
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let mut url = Url {
+    let mut url = ParsedUrl {
         scheme: scheme.to_ascii_lowercase(),
         opaque: None,
         query: query.to_owned(),
@@ -78,7 +78,7 @@ pub(crate) fn parse(text: &str) -> Result<Url, Unparsable> {
 }
 
 /// Returns whether an `arn:` URL names an object in S3, in a bucket or behind an access point.
-pub(crate) fn is_s3_object_arn(url: &Url) -> bool {
+pub(crate) fn is_s3_object_arn(url: &ParsedUrl) -> bool {
     let Some(opaque) = &url.opaque else { return false };
     let sections: Vec<&str> = opaque.splitn(5, ':').collect();
     let [_partition, service, _region, _account, resource] = sections[..] else {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use mco_ignition::{
-    Change, Config, Item, KernelArgumentList, MergeEvent, MergeObserver, merge, parse_unvalidated,
+    Config, KernelArgumentList, MergeChange, MergeEvent, MergeObserver, MergedItem, merge, parse_unvalidated,
 };
 use serde_json::{Value, json};
 
@@ -150,7 +150,7 @@ fn repeated_keys_in_configs_that_were_not_validated() {
 
 /// Records the merge events.
 #[derive(Default)]
-struct Log(Vec<(Item, String, Change)>);
+struct Log(Vec<(MergedItem, String, MergeChange)>);
 
 impl MergeObserver for Log {
     fn event(&mut self, event: MergeEvent<'_>) {
@@ -228,7 +228,7 @@ fn folding_from_an_empty_config_reports_everything_the_first_one_brings() {
         r#"KernelArgument { list: ShouldExist, argument: "a" }  Added"#,
     ];
     assert_eq!(heard, expected.iter().map(ToString::to_string).collect());
-    let item = Item::KernelArgument {
+    let item = MergedItem::KernelArgument {
         list: KernelArgumentList::ShouldExist,
         argument: "a".to_owned(),
     };

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use mco_ignition::convert::{ConvertError, down};
 use mco_ignition::resource::{decode, encode};
 use mco_ignition::{
-    Change, Config, Item, KernelArgumentList, MergeEvent, MergeObserver, SpecVersion, merge, parse,
-    parse_bytes, parse_unvalidated, validate,
+    Config, KernelArgumentList, MergeChange, MergeEvent, MergeObserver, MergedItem, SpecVersion, merge,
+    parse, parse_bytes, parse_unvalidated, validate,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,58 +15,83 @@ use crate::generate::{Features, any_document, any_json, spec_2_config, valid_con
 
 /// The existing items, derived from the events alone.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Inventory(BTreeSet<Item>);
+struct Inventory(BTreeSet<MergedItem>);
 
 impl MergeObserver for Inventory {
     fn event(&mut self, event: MergeEvent<'_>) {
         if !event.field.is_empty() {
             assert!(
-                self.0.contains(event.item) || matches!(event.item, Item::Section(_)),
+                self.0.contains(event.item) || matches!(event.item, MergedItem::Section(_)),
                 "{event:?} before its item"
             );
             return;
         }
         let changed = match event.change {
-            Change::Added => self.0.insert(event.item.clone()),
-            Change::Removed => self.0.remove(event.item),
-            Change::Overrode | Change::Repeated => self.0.contains(event.item),
+            MergeChange::Added => self.0.insert(event.item.clone()),
+            MergeChange::Removed => self.0.remove(event.item),
+            MergeChange::Overrode | MergeChange::Repeated => self.0.contains(event.item),
         };
         assert!(changed, "{event:?} does not fit what was said before");
     }
 }
 
 /// Returns the items that a config really has.
-fn items(config: &Config) -> BTreeSet<Item> {
+fn items(config: &Config) -> BTreeSet<MergedItem> {
     let mut items = BTreeSet::new();
     let storage = &config.storage;
-    items.extend(storage.files.iter().map(|node| Item::File(node.path.clone())));
+    items.extend(
+        storage
+            .files
+            .iter()
+            .map(|node| MergedItem::File(node.path.clone())),
+    );
     items.extend(
         storage
             .directories
             .iter()
-            .map(|node| Item::Directory(node.path.clone())),
+            .map(|node| MergedItem::Directory(node.path.clone())),
     );
-    items.extend(storage.links.iter().map(|node| Item::Link(node.path.clone())));
-    items.extend(storage.disks.iter().map(|disk| Item::Disk(disk.device.clone())));
-    items.extend(storage.raid.iter().map(|raid| Item::Raid(raid.name.clone())));
+    items.extend(
+        storage
+            .links
+            .iter()
+            .map(|node| MergedItem::Link(node.path.clone())),
+    );
+    items.extend(
+        storage
+            .disks
+            .iter()
+            .map(|disk| MergedItem::Disk(disk.device.clone())),
+    );
+    items.extend(
+        storage
+            .raid
+            .iter()
+            .map(|raid| MergedItem::Raid(raid.name.clone())),
+    );
     items.extend(
         storage
             .filesystems
             .iter()
-            .map(|entry| Item::Filesystem(entry.device.clone())),
+            .map(|entry| MergedItem::Filesystem(entry.device.clone())),
     );
-    items.extend(storage.luks.iter().map(|luks| Item::Luks(luks.name.clone())));
+    items.extend(
+        storage
+            .luks
+            .iter()
+            .map(|luks| MergedItem::Luks(luks.name.clone())),
+    );
     for unit in &config.systemd.units {
-        items.insert(Item::Unit(unit.name.clone()));
-        let dropin = |name: &String| Item::Dropin {
+        items.insert(MergedItem::Unit(unit.name.clone()));
+        let dropin = |name: &String| MergedItem::Dropin {
             unit: unit.name.clone(),
             name: name.clone(),
         };
         items.extend(unit.dropins.iter().map(|entry| dropin(&entry.name)));
     }
     for user in &config.passwd.users {
-        items.insert(Item::User(user.name.clone()));
-        let key = |key: &String| Item::SshKey {
+        items.insert(MergedItem::User(user.name.clone()));
+        let key = |key: &String| MergedItem::SshKey {
             user: user.name.clone(),
             key: key.clone(),
         };
@@ -77,9 +102,9 @@ fn items(config: &Config) -> BTreeSet<Item> {
             .passwd
             .groups
             .iter()
-            .map(|group| Item::Group(group.name.clone())),
+            .map(|group| MergedItem::Group(group.name.clone())),
     );
-    let argument = |list, argument: &String| Item::KernelArgument {
+    let argument = |list, argument: &String| MergedItem::KernelArgument {
         list,
         argument: argument.clone(),
     };

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{Format, Output};
+use super::{OutputArguments, OutputFormat};
 use crate::connection::Connection;
 
 /// The cluster to query and the format of the output.
 #[derive(Debug, Args)]
-pub struct Query {
+pub struct QueryArguments {
     #[command(flatten)]
-    pub output: Output,
+    pub output: OutputArguments,
     #[command(flatten)]
     pub connection: Connection,
 }
@@ -27,7 +27,7 @@ Examples:
 
 Lists the pools, then every node that is not up to date: what it does, what it waits
 for, and since when. Once one node has finished, an estimated completion time is shown.")]
-pub struct Status {
+pub struct StatusArguments {
     /// Only these pools.
     #[arg(value_name = "POOL")]
     pub pools: Vec<String>,
@@ -38,7 +38,7 @@ pub struct Status {
     #[arg(short, long, conflicts_with = "output")]
     pub watch: bool,
     #[command(flatten)]
-    pub query: Query,
+    pub query: QueryArguments,
 }
 
 /// Wait until all nodes of a pool are up to date.
@@ -70,12 +70,12 @@ Examples:
 
 During an update the timeline comes from the node's MachineConfigNode, afterwards
 from events, which the cluster deletes after a while.")]
-pub struct Node {
+pub struct NodeArguments {
     /// The node.
     #[arg(value_name = "NODE")]
     pub name: String,
     #[command(flatten)]
-    pub query: Query,
+    pub query: QueryArguments,
 }
 
 /// Show which nodes have drifted from their config: which file, what differs, since when, and which MachineConfig sets
@@ -91,12 +91,12 @@ Shows what the nodes report; nothing is read from their disks. Exit code 0 when 
 node reports drift, 3 when one does. Files that a node has restored by itself,
 because its pool has the annotation
 machineconfiguration.openshift.io/drift-policy=heal, are listed too.")]
-pub struct Drift {
+pub struct DriftArguments {
     /// Only this node.
     #[arg(value_name = "NODE")]
     pub node: Option<String>,
     #[command(flatten)]
-    pub query: Query,
+    pub query: QueryArguments,
 }
 
 /// Gather objects, events and logs for a support case, with secrets removed.
@@ -116,7 +116,7 @@ pub struct Gather {
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     #[command(flatten)]
-    pub query: Query,
+    pub query: QueryArguments,
 }
 
 /// Control a pool's rollout.
@@ -139,8 +139,8 @@ pub enum RolloutAction {
     /// Resume a paused pool.
     Resume(OnePool),
     /// List the configurations that a pool has had, newest first.
-    History(History),
-    Undo(Undo),
+    History(HistoryArguments),
+    Undo(UndoArguments),
 }
 
 /// Roll a pool back to its previous configuration.
@@ -158,7 +158,7 @@ anything is written, the result is rendered as the controller would render it an
 compared with the former config; if anything would differ on the nodes, nothing is
 done. Exit code 3 with --dry-run if there is
 something to undo.")]
-pub struct Undo {
+pub struct UndoArguments {
     /// The pool.
     #[arg(value_name = "POOL")]
     pub pool: String,
@@ -173,15 +173,15 @@ pub struct Undo {
     pub dry_run: bool,
     /// Print this format instead of text. There is no confirmation prompt, so --yes or --dry-run is required.
     #[arg(short, long, value_enum, requires = "decided")]
-    pub output: Option<Format>,
+    pub output: Option<OutputFormat>,
     #[command(flatten)]
     pub connection: Connection,
 }
 
 #[derive(Debug, Args)]
-pub struct History {
+pub struct HistoryArguments {
     #[command(flatten)]
-    pub output: Output,
+    pub output: OutputArguments,
     #[command(flatten)]
     pub of: OnePool,
 }

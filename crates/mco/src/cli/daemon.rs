@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use mco_daemon::agent::HealthEndpoint;
-use mco_daemon::member::Fingerprint;
+use mco_daemon::member::CaFingerprint;
 
-use super::Format;
-use super::metrics::Metrics;
+use super::OutputFormat;
+use super::metrics::MetricsArguments;
 
 /// Apply the configuration of this machine, or of a directory that simulates one.
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ pub struct Daemon {
 pub enum DaemonCommand {
     Start(DaemonStart),
     Join(DaemonJoin),
-    Firstboot(FirstBoot),
+    Firstboot(FirstBootArguments),
     OnceFrom(OnceFrom),
     Validate(DaemonValidate),
     Status(DaemonStatus),
@@ -49,7 +49,7 @@ pub struct DaemonStart {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     #[command(flatten)]
-    pub metrics: Metrics,
+    pub metrics: MetricsArguments,
     /// Kubelet health endpoint.
     #[arg(long, value_name = "URL", default_value = "http://localhost:10248/healthz")]
     pub kubelet_healthz_endpoint: HealthEndpoint,
@@ -90,7 +90,7 @@ pub struct DaemonJoin {
     pub token: String,
     /// Require this CA fingerprint; it must match the one in the token.
     #[arg(long, value_name = "sha256:HASH")]
-    pub ca_hash: Option<Fingerprint>,
+    pub ca_hash: Option<CaFingerprint>,
     /// Name of the Node; by default the machine's host name.
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
@@ -114,7 +114,7 @@ Examples:
 Applies the operating system image, kernel arguments and extensions of
 /etc/ignition-machine-config-encapsulated.json and reboots the machine if anything changed.
 Without that file it does nothing. Run it before the kubelet starts.")]
-pub struct FirstBoot {
+pub struct FirstBootArguments {
     #[command(flatten)]
     pub machine: MachineOptions,
     /// Never reboot, even if the change takes effect only after a reboot.
@@ -156,7 +156,7 @@ pub struct DaemonValidate {
     pub machine: MachineOptions,
     /// Print the differences in this format.
     #[arg(short, long, value_enum)]
-    pub output: Option<Format>,
+    pub output: Option<OutputFormat>,
 }
 
 /// Show the machine's config, the step that is in progress and what it waits for.
@@ -169,7 +169,7 @@ pub struct DaemonStatus {
     pub machine: MachineOptions,
     /// Print the status in this format.
     #[arg(short, long, value_enum)]
-    pub output: Option<Format>,
+    pub output: Option<OutputFormat>,
 }
 
 /// Run a program in another root directory. The daemon runs the tools of a machine this way when the machine's root is

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Format;
+use super::OutputFormat;
 
 /// Show the operating systems of a release, from local files and without a cluster.
 #[derive(Debug, Args)]
@@ -24,11 +24,11 @@ Images without labels are classified by their name in the release (rhel-coreos-1
 rhel-coreos-10-extensions) and by the version of the operating system in them.")]
 pub struct Get {
     #[command(subcommand)]
-    pub wanted: Wanted,
+    pub wanted: GetTarget,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Wanted {
+pub enum GetTarget {
     #[command(name = "osimagestream")]
     OsImageStream(OsImageStreamQuery),
     DefaultNodeImage(DefaultNodeImage),
@@ -46,7 +46,7 @@ pub struct OsImageStreamQuery {
     pub release: ReleaseFiles,
     /// The format; by default the extension of the output file, else JSON.
     #[arg(short, long, visible_alias = "output-format", value_enum)]
-    pub output: Option<Format>,
+    pub output: Option<OutputFormat>,
     /// Write to this file instead of printing.
     #[arg(long, value_name = "FILE")]
     pub output_file: Option<PathBuf>,

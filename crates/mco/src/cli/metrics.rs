@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use mco_serve_metrics::Door;
+use mco_http::metrics::ScrapeAccess;
 
 #[derive(Debug, Clone, Args)]
-pub struct Metrics {
+pub struct MetricsArguments {
     /// Serve /metrics and health endpoints on this address, over plain HTTP.
     #[arg(long = "metrics-listen", id = "metrics_listen", value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
@@ -30,13 +30,13 @@ pub struct Metrics {
     pub key: Option<PathBuf>,
 }
 
-impl Metrics {
+impl MetricsArguments {
     /// Returns the access control of the metrics endpoint. With a certificate, the client's cluster authenticates and
     /// authorizes every scrape.
-    pub fn door(&self, client: &kube::Client) -> anyhow::Result<Door> {
+    pub fn access(&self, client: &kube::Client) -> anyhow::Result<ScrapeAccess> {
         Ok(match (&self.certificate, &self.key) {
-            (Some(certificate), Some(key)) => Door::with_files(certificate, key, client.clone())?,
-            _ => Door::default(),
+            (Some(certificate), Some(key)) => ScrapeAccess::with_files(certificate, key, client.clone())?,
+            _ => ScrapeAccess::default(),
         })
     }
 }

@@ -16,13 +16,18 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-pub use client::{Drift, Gather, History, Node, OnePool, Rollout, RolloutAction, Status, Undo, Wait};
+pub use client::{
+    DriftArguments, Gather, HistoryArguments, NodeArguments, OnePool, Rollout, RolloutAction,
+    StatusArguments, UndoArguments, Wait,
+};
 pub use console::Console;
-pub use get::{Get, OsImageStreamQuery, ReleaseFiles, Wanted};
-pub use operator::{Bootstrap, Controller, Install, Operator, OperatorCommand};
-pub use plan::Plan;
-pub use server::{Pointer, Server};
-pub use switch::{Switch, SwitchAction, SwitchBack, SwitchCheck, SwitchPrepare, SwitchRelease, SwitchSteps};
+pub use get::{Get, GetTarget, OsImageStreamQuery, ReleaseFiles};
+pub use operator::{Bootstrap, Controller, InstallArguments, OperatorArguments, OperatorCommand};
+pub use plan::PlanArguments;
+pub use server::{PointerArguments, ServerArguments};
+pub use switch::{
+    SwitchAction, SwitchArguments, SwitchBack, SwitchCheck, SwitchPrepare, SwitchRelease, SwitchSteps,
+};
 pub use up::Up;
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 would change.";
@@ -38,33 +43,33 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Up(Up),
-    Plan(Box<Plan>),
-    Status(Status),
+    Plan(Box<PlanArguments>),
+    Status(StatusArguments),
     Wait(Wait),
-    Node(Node),
-    Drift(Drift),
+    Node(NodeArguments),
+    Drift(DriftArguments),
     Rollout(Rollout),
     Gather(Gather),
     Console(Console),
-    Render(Render),
+    Render(RenderArguments),
     Validate(Validate),
     Diff(Diff),
     Explain(Explain),
     Get(Get),
     Daemon(daemon::Daemon),
-    Operator(Box<Operator>),
+    Operator(Box<OperatorArguments>),
     Controller(Controller),
-    Install(Install),
-    Switch(Switch),
+    Install(InstallArguments),
+    Switch(SwitchArguments),
     Crds(Crds),
-    Server(Box<Server>),
-    Pointer(Pointer),
+    Server(Box<ServerArguments>),
+    Pointer(PointerArguments),
     Completions(Completions),
     Man(Man),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// One JSON document.
     Json,
     /// YAML.
@@ -73,7 +78,7 @@ pub enum Format {
 
 /// The output option of every command that prints text by default.
 #[derive(Debug, Clone, Copy, Default, Args)]
-pub struct Output {
+pub struct OutputArguments {
     /// Print this format instead of text.
     #[arg(
         id = "output",
@@ -82,12 +87,12 @@ pub struct Output {
         value_name = "OUTPUT",
         value_enum
     )]
-    pub format: Option<Format>,
+    pub format: Option<OutputFormat>,
 }
 
 /// Inputs of the base configuration of every machine, in addition to the manifests.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Base {
+pub struct BaseArguments {
     /// Directory of base templates, instead of the built-in ones.
     #[arg(long, value_name = "DIR")]
     pub templates: Option<PathBuf>,
@@ -101,21 +106,21 @@ pub struct Base {
     /// be valid) or as the controllers of a running cluster do; by default depends on whether the manifests have a
     /// metadata.uid.
     #[arg(long, value_name = "STAGE", value_enum)]
-    pub stage: Option<Stage>,
+    pub stage: Option<StageArgument>,
 }
 
 /// The phase of the cluster for which configs are generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Stage {
+pub enum StageArgument {
     Installation,
     Cluster,
 }
 
-impl From<Stage> for mco_core::pipeline::Stage {
-    fn from(stage: Stage) -> Self {
+impl From<StageArgument> for mco_core::pipeline::ClusterStage {
+    fn from(stage: StageArgument) -> Self {
         match stage {
-            Stage::Installation => Self::Installation,
-            Stage::Cluster => Self::Cluster,
+            StageArgument::Installation => Self::Installation,
+            StageArgument::Cluster => Self::Cluster,
         }
     }
 }
@@ -145,7 +150,7 @@ What the manifests leave out:
   FeatureGate       no feature gates
   Node, APIServer   cgroups version 2, the base's kubelet timing, the
                     Intermediate TLS profile")]
-pub struct Render {
+pub struct RenderArguments {
     /// Directory of YAML or JSON manifests, a single file, or - for standard input.
     #[arg(long, value_name = "DIR")]
     pub manifests: PathBuf,
@@ -153,10 +158,10 @@ pub struct Render {
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
     #[command(flatten)]
-    pub base: Base,
+    pub base: BaseArguments,
     /// Print this format instead of YAML; only with --out -.
     #[arg(short, long, value_enum)]
-    pub output: Option<Format>,
+    pub output: Option<OutputFormat>,
 }
 
 /// Check MachineConfigs, MachineConfigPools, KubeletConfigs and ContainerRuntimeConfigs as admission would.
@@ -174,7 +179,7 @@ pub struct Validate {
     pub files: Vec<PathBuf>,
     /// Print the findings in this format.
     #[arg(short, long, value_enum)]
-    pub output: Option<Format>,
+    pub output: Option<OutputFormat>,
 }
 
 /// Show what changes on nodes between two configurations, and which disruption it causes.
@@ -196,13 +201,13 @@ pub struct Diff {
     #[arg(value_name = "B")]
     pub new: PathBuf,
     #[command(flatten)]
-    pub base: Base,
+    pub base: BaseArguments,
     /// Show the changed lines of text files.
     #[arg(long)]
     pub show_contents: bool,
     /// Print the differences in this format.
     #[arg(short, long, value_enum)]
-    pub output: Option<Format>,
+    pub output: Option<OutputFormat>,
 }
 
 /// Show which MachineConfig each part of a pool's configuration comes from, and what it overrides.
@@ -224,10 +229,10 @@ pub struct Explain {
     #[arg(value_name = "PATH")]
     pub path: Option<String>,
     #[command(flatten)]
-    pub base: Base,
+    pub base: BaseArguments,
     /// Print the explanation in this format.
     #[arg(short, long, value_enum)]
-    pub output: Option<Format>,
+    pub output: Option<OutputFormat>,
 }
 
 /// Print the CustomResourceDefinitions, ready for kubectl apply.
@@ -238,7 +243,7 @@ Example:
 pub struct Crds {
     /// Print this format instead of YAML documents.
     #[arg(short, long, value_enum)]
-    pub output: Option<Format>,
+    pub output: Option<OutputFormat>,
 }
 
 /// Print a completion script for your shell.

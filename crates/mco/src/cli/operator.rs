@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Format;
-use super::metrics::Metrics;
+use super::OutputFormat;
+use super::metrics::MetricsArguments;
 use crate::connection::Connection;
 use crate::leader::Election;
 
@@ -27,7 +27,7 @@ Examples:
 Without --deploy everything is prepared but no workload runs in the cluster: start mco controller, mco server and
 mco daemon yourself. One of several operators is elected leader. SIGTERM stops it within five seconds."
 )]
-pub struct Operator {
+pub struct OperatorArguments {
     #[command(subcommand)]
     pub command: Option<OperatorCommand>,
     /// Also run the controller, the servers and the daemons in the cluster, from --image.
@@ -85,7 +85,7 @@ It waits for the ControllerConfig that mco operator writes. One of several contr
 leader. SIGTERM stops it within five seconds; the next leader resumes its work.")]
 pub struct Controller {
     #[command(flatten)]
-    pub metrics: Metrics,
+    pub metrics: MetricsArguments,
     /// Directory of base templates, instead of the built-in ones.
     #[arg(long, value_name = "DIR")]
     pub templates: Option<PathBuf>,
@@ -110,7 +110,7 @@ so they are printed only on request.")]
     clippy::struct_excessive_bools,
     reason = "each is a switch of the command line"
 )]
-pub struct Install {
+pub struct InstallArguments {
     /// The image with this program.
     #[arg(long, value_name = "IMAGE", default_value = concat!("localhost/mco:", env!("CARGO_PKG_VERSION")))]
     pub image: String,
@@ -135,5 +135,5 @@ pub struct Install {
     pub without_crds: bool,
     /// Print this format instead of YAML documents.
     #[arg(short, long, value_enum)]
-    pub output: Option<Format>,
+    pub output: Option<OutputFormat>,
 }

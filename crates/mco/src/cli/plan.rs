@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Base, Format};
+use super::{BaseArguments, OutputFormat};
 use crate::connection::Connection;
 
 /// Show what a change would do before you make it: which files and units change, which disruption that causes, on which
@@ -28,7 +28,7 @@ token or a key.
 
 Exit code 0 when no node would change, 3 when there are changes, 1 when
 something would be rejected.")]
-pub struct Plan {
+pub struct PlanArguments {
     /// Files, directories, or - for standard input, with the objects to apply.
     #[arg(
         short = 'f',
@@ -44,13 +44,13 @@ pub struct Plan {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context"])]
     pub manifests: Option<PathBuf>,
     #[command(flatten)]
-    pub base: Base,
+    pub base: BaseArguments,
     /// Show the changed lines of text files, with secrets removed.
     #[arg(long)]
     pub show_contents: bool,
     /// Print the plan in this format.
     #[arg(short, long, value_enum)]
-    pub output: Option<Format>,
+    pub output: Option<OutputFormat>,
     #[command(flatten)]
     pub connection: Connection,
 }

@@ -14,7 +14,7 @@ Examples:
 
 Without --bootstrap-dir the objects of the cluster are served, found through --kubeconfig or from inside a pod.
 Certificate, key, tokens and served objects are reloaded when they change. On SIGTERM, open transfers are completed.")]
-pub struct Server {
+pub struct ServerArguments {
     /// Port for HTTPS.
     #[arg(long, value_name = "PORT", default_value_t = 22623)]
     pub secure_port: u16,
@@ -131,7 +131,7 @@ Examples:
 The pointer config contains the URL of the pool's configuration and the CA that verifies it. With --token it contains a
 new token, whose hash is added to the file that mco server --tokens reads. Removing the record
 from that file revokes the token.")]
-pub struct Pointer {
+pub struct PointerArguments {
     /// The pool that the machine joins.
     #[arg(long, value_name = "POOL")]
     pub pool: String,
@@ -142,7 +142,7 @@ pub struct Pointer {
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
     /// Version of the Ignition spec to write.
-    #[arg(long, value_name = "VERSION", default_value = "3.5.0")]
+    #[arg(long, value_name = "VERSION", default_value = mco_ignition::SpecVersion::NEWEST.as_str())]
     pub spec_version: String,
     /// Create a new token for this pool.
     #[arg(long, requires = "tokens")]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Output;
+use super::OutputArguments;
 use crate::connection::Connection;
 
 /// Switch a cluster from the Go implementation to this one, or back, without a reboot.
@@ -19,7 +19,7 @@ Examples:
 
 check reads only. prepare and back print each step and ask before the first one;
 --dry-run only prints them. See docs/switch.md for the whole procedure.")]
-pub struct Switch {
+pub struct SwitchArguments {
     #[command(subcommand)]
     pub action: SwitchAction,
 }
@@ -62,7 +62,7 @@ pub struct SwitchCheck {
     #[arg(long)]
     pub show_contents: bool,
     #[command(flatten)]
-    pub output: Output,
+    pub output: OutputArguments,
     #[command(flatten)]
     pub connection: Connection,
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use jiff::SignedDuration;
 
 use crate::commands::up::nodes::{Fleet, LocalNode};
-use crate::commands::up::simulation::{Failing, Pace, Temper};
+use crate::commands::up::simulation::{FailureSelector, SimulatedLatency, SimulationProfile};
 
 /// Run the machine configuration of a whole cluster in one process: API server, operator, controllers and nodes.
 #[derive(Debug, Args)]
@@ -60,11 +60,11 @@ pub struct Up {
     pub simulate: Option<u16>,
     /// How long a change takes on a simulated node, including its reboot and excluding its drain.
     #[arg(long, value_name = "SECONDS", default_value = "3", requires = "simulate")]
-    pub simulate_seconds: Pace,
+    pub simulate_seconds: SimulatedLatency,
     /// Simulated nodes that fail: a name, in which * matches anything, or a percentage of them with each config, as in
     /// 5%; can be repeated. They fail after their drain, and recover with another config.
     #[arg(long, value_name = "NAME|SHARE", requires = "simulate")]
-    pub simulate_failures: Vec<Failing>,
+    pub simulate_failures: Vec<FailureSelector>,
     /// A name or address at which other machines reach this one, if it is not one of its own; can be repeated.
     #[arg(long, value_name = "HOST")]
     pub advertise: Vec<String>,
@@ -84,7 +84,7 @@ pub struct Up {
     #[arg(long)]
     pub bare: bool,
     #[command(flatten)]
-    pub join: JoinTokens,
+    pub join: JoinTokenArguments,
 }
 
 impl Up {
@@ -95,9 +95,9 @@ impl Up {
     }
 
     /// Returns the simulation profile.
-    pub fn temper(&self) -> Temper {
-        Temper {
-            pace: self.simulate_seconds,
+    pub fn simulation_profile(&self) -> SimulationProfile {
+        SimulationProfile {
+            latency: self.simulate_seconds,
             failing: self.simulate_failures.clone(),
         }
     }
@@ -112,7 +112,7 @@ impl Up {
 /// Options that manage the join tokens of a running `mco up`.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Join tokens of a running mco up")]
-pub struct JoinTokens {
+pub struct JoinTokenArguments {
     /// Print the command with which a machine joins, and exit.
     #[arg(long)]
     pub join_token: bool,

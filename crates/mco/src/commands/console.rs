@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use kube::config::AuthInfo;
 use kube::{Client, Config};
-use mco_console::{Door, Options};
+use mco_console::{ConsoleAccess, ConsoleOptions};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -15,10 +15,10 @@ use super::up::bind;
 use crate::cli::Console;
 use crate::input;
 use crate::log::Log;
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 use crate::runtime;
 
-pub fn run(arguments: Console) -> anyhow::Result<Outcome> {
+pub fn run(arguments: Console) -> anyhow::Result<CommandOutcome> {
     Log::start(std::io::stderr);
     runtime::run(2, |stop| async move {
         let tls = match (&arguments.tls_cert, &arguments.tls_key) {
@@ -34,10 +34,10 @@ pub fn run(arguments: Console) -> anyhow::Result<Outcome> {
         let address = listener.local_addr().context("cannot listen")?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{address}");
-        let mut door = door(config.clone());
+        let mut access = access(config.clone());
         if arguments.listen.is_loopback() && !arguments.connection.is_of_a_pod() {
             let url = url.clone();
-            door = door.with_owner(Client::try_from(config)?, move |code| {
+            access = access.with_owner(Client::try_from(config)?, move |code| {
                 // Without standard output there is no user to log in.
                 let _ = output::print(&format!("console     {url}/login?code={code}\n"));
             });
@@ -46,24 +46,24 @@ pub fn run(arguments: Console) -> anyhow::Result<Outcome> {
                 "console     {url}; log in with a token of the cluster\n"
             ))?;
         }
-        let options = Options {
+        let options = ConsoleOptions {
             templates: arguments
                 .templates
                 .as_deref()
                 .map(input::template_tree)
                 .transpose()?,
             tls,
-            ..Options::new(VERSION)
+            ..ConsoleOptions::new(VERSION)
         };
-        Ok(mco_console::run(listener, door, options, stop).await?)
+        Ok(mco_console::run(listener, access, options, stop).await?)
     })?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Returns the access control of the console: each user authenticates with a token of the cluster and acts with its
 /// permissions.
-pub fn door(config: Config) -> Door {
-    Door::new(move |token| {
+pub fn access(config: Config) -> ConsoleAccess {
+    ConsoleAccess::new(move |token| {
         let mut config = config.clone();
         config.auth_info = AuthInfo {
             token: Some(token.to_owned().into()),

@@ -12,13 +12,13 @@ use crate::cli::Controller;
 use crate::input;
 use crate::leader;
 use crate::log::Log;
-use crate::output::Outcome;
+use crate::output::CommandOutcome;
 use crate::runtime;
 
 /// The leader election Lease, shared with other implementations so that only one of them is active.
 const LEASE: &str = "machine-config-controller";
 
-pub fn run(arguments: Controller) -> anyhow::Result<Outcome> {
+pub fn run(arguments: Controller) -> anyhow::Result<CommandOutcome> {
     Log::start(std::io::stderr);
     let templates = match &arguments.templates {
         Some(directory) => input::template_tree(directory)?,
@@ -26,7 +26,7 @@ pub fn run(arguments: Controller) -> anyhow::Result<Outcome> {
     };
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     runtime::run(threads, |stop| control(arguments, templates, stop))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 async fn control(
@@ -45,8 +45,8 @@ async fn control(
     };
     if let Some(address) = arguments.metrics.listen {
         // Served also without leadership, so that a process that waits for the Lease is not reported as down.
-        let (door, metrics) = (arguments.metrics.door(&client)?, options.metrics.clone());
-        tokio::spawn(mco_controllers::serve_metrics(address, door, metrics, stop.clone()).await?);
+        let (access, metrics) = (arguments.metrics.access(&client)?, options.metrics.clone());
+        tokio::spawn(mco_controllers::serve_metrics(address, access, metrics, stop.clone()).await?);
     }
     let work = |stop| Box::pin(mco_controllers::run(client.clone(), options, stop)).map_err(Into::into);
     leader::lead(

@@ -11,26 +11,26 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use mco_core::config::manifest::LARGEST_FILE;
-use mco_daemon::agent::{self, KubeletCheck, Options};
+use mco_daemon::agent::{self, AgentOptions, KubeletCheck};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::firstboot::{self, FirstBoot as Completed};
-use mco_daemon::member::{self, Membership};
-use mco_daemon::once::{self, Outcome as Applied, RebootPolicy};
-use mco_daemon::status::{self, Doing, Status};
+use mco_daemon::member::{self, MemberRecord};
+use mco_daemon::once::{self, OnceOutcome as Applied, RebootPolicy};
+use mco_daemon::status::{self, DaemonActivity, DaemonStatusReport};
 use mco_daemon::transaction::Uninterrupted;
-use mco_daemon::validate::{self, Mismatch, Shape};
+use mco_daemon::validate::{self, FileShape, Mismatch};
 use mco_host::Machine;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::join;
 use crate::cli::daemon::{
-    Daemon, DaemonCommand, DaemonStart, DaemonStatus, DaemonValidate, FirstBoot, InRoot, MachineOptions,
-    OnceFrom,
+    Daemon, DaemonCommand, DaemonStart, DaemonStatus, DaemonValidate, FirstBootArguments, InRoot,
+    MachineOptions, OnceFrom,
 };
 use crate::input::count;
 use crate::log::Log;
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 
 /// Timeout of a graceful shutdown, slightly below the pod's termination grace period. An interrupted step is completed
 /// or rolled back by the next start.
@@ -39,7 +39,7 @@ const GRACE: Duration = Duration::from_secs(590);
 /// The running program, independent of its path in the container.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-pub fn run(arguments: &Daemon) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &Daemon) -> anyhow::Result<CommandOutcome> {
     match &arguments.command {
         DaemonCommand::Start(arguments) => start(arguments),
         DaemonCommand::Join(arguments) => join::run(arguments),
@@ -51,10 +51,10 @@ pub fn run(arguments: &Daemon) -> anyhow::Result<Outcome> {
     }
 }
 
-fn start(arguments: &DaemonStart) -> anyhow::Result<Outcome> {
+fn start(arguments: &DaemonStart) -> anyhow::Result<CommandOutcome> {
     let machine = Arc::new(machine(&arguments.machine)?);
     let Some(node) = arguments.node_name.clone() else {
-        let membership = Membership::read(&machine.root)?.filter(|membership| membership.pool.is_some());
+        let membership = MemberRecord::read(&machine.root)?.filter(|membership| membership.pool.is_some());
         let membership = membership.context(
             "set the Node of this machine with --node-name, or join a cluster with mco daemon join",
         )?;
@@ -68,8 +68,8 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<Outcome> {
     let metrics = arguments.metrics.clone();
     serve(metrics.listen, |options, stop| async move {
         let client = client(kubeconfig.as_deref()).await?;
-        let options = Options {
-            door: metrics.door(&client)?,
+        let options = AgentOptions {
+            metrics_access: metrics.access(&client)?,
             kubelet,
             ..options
         };
@@ -87,9 +87,9 @@ fn kubelet_check(arguments: &DaemonStart) -> Option<KubeletCheck> {
 /// Runs the daemon of a machine that has joined an `mco up` and has no kubelet.
 pub fn keep(
     machine: Arc<Machine>,
-    membership: Membership,
+    membership: MemberRecord,
     metrics_listen: Option<SocketAddr>,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<CommandOutcome> {
     serve(metrics_listen, |options, stop| async move {
         let client = join::client(&machine).await?;
         Ok(member::run(client, machine, &membership, options, stop).await?)
@@ -100,8 +100,8 @@ pub fn keep(
 /// other cores stay free.
 fn serve<Work>(
     listen: Option<SocketAddr>,
-    work: impl FnOnce(Options, CancellationToken) -> Work,
-) -> anyhow::Result<Outcome>
+    work: impl FnOnce(AgentOptions, CancellationToken) -> Work,
+) -> anyhow::Result<CommandOutcome>
 where
     Work: Future<Output = anyhow::Result<()>>,
 {
@@ -124,16 +124,16 @@ where
             }
             stopped.cancel();
         });
-        let options = Options {
+        let options = AgentOptions {
             listen,
             notify_socket: std::env::var_os("NOTIFY_SOCKET"),
             grace: GRACE,
             alone: true,
-            ..Options::default()
+            ..AgentOptions::default()
         };
         work(options, stop).await
     })?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
@@ -167,7 +167,7 @@ pub fn machine(options: &MachineOptions) -> anyhow::Result<Machine> {
     })
 }
 
-fn first_boot(arguments: &FirstBoot) -> anyhow::Result<Outcome> {
+fn first_boot(arguments: &FirstBootArguments) -> anyhow::Result<CommandOutcome> {
     let machine = machine(&arguments.machine)?;
     output::print(
         &match firstboot::complete(&machine, reboot_policy(arguments.skip_reboot))? {
@@ -177,7 +177,7 @@ fn first_boot(arguments: &FirstBoot) -> anyhow::Result<Outcome> {
             Completed::Rebooting { config } => format!("{config}: in place; the machine is booting\n"),
         },
     )?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn reboot_policy(skip_reboot: bool) -> RebootPolicy {
@@ -189,7 +189,7 @@ fn reboot_policy(skip_reboot: bool) -> RebootPolicy {
 }
 
 /// Replaces this process with another program; returns only on failure.
-fn in_root(arguments: &InRoot) -> anyhow::Result<Outcome> {
+fn in_root(arguments: &InRoot) -> anyhow::Result<CommandOutcome> {
     let error = mco_host::run_within(&arguments.root, &arguments.program, &arguments.arguments);
     if error.kind() == std::io::ErrorKind::NotFound {
         std::process::exit(mco_host::NOT_INSTALLED);
@@ -197,7 +197,7 @@ fn in_root(arguments: &InRoot) -> anyhow::Result<Outcome> {
     Err(error).with_context(|| format!("cannot run {}", arguments.program.display()))
 }
 
-fn once_from(arguments: &OnceFrom) -> anyhow::Result<Outcome> {
+fn once_from(arguments: &OnceFrom) -> anyhow::Result<CommandOutcome> {
     let file = arguments.file.display().to_string();
     let size = fs::metadata(&arguments.file)
         .with_context(|| format!("cannot read {file}"))?
@@ -221,10 +221,10 @@ fn once_from(arguments: &OnceFrom) -> anyhow::Result<Outcome> {
             format!("{name}: in place; the machine is booting ({because})\n")
         }
     })?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn validate(arguments: &DaemonValidate) -> anyhow::Result<Outcome> {
+fn validate(arguments: &DaemonValidate) -> anyhow::Result<CommandOutcome> {
     let machine = machine(&arguments.machine)?;
     let Some(config) = firstboot::expected(&machine)? else {
         bail!(
@@ -239,14 +239,14 @@ fn validate(arguments: &DaemonValidate) -> anyhow::Result<Outcome> {
         None => output::print(&mismatches.iter().map(describe).collect::<String>())?,
     }
     Ok(if mismatches.is_empty() {
-        Outcome::Done
+        CommandOutcome::Done
     } else {
-        Outcome::Changes
+        CommandOutcome::Changes
     })
 }
 
 fn describe(mismatch: &Mismatch) -> String {
-    let mut text = format!("{}\n", output::harmless(&mismatch.cause));
+    let mut text = format!("{}\n", output::escape_control_chars(&mismatch.cause));
     if let (Some(expected), Some(found)) = (&mismatch.expected, &mismatch.found)
         && expected.sha256.is_some()
     {
@@ -255,7 +255,7 @@ fn describe(mismatch: &Mismatch) -> String {
     text
 }
 
-fn shape(shape: &Shape) -> String {
+fn shape(shape: &FileShape) -> String {
     let hash: String = shape
         .sha256
         .iter()
@@ -264,16 +264,16 @@ fn shape(shape: &Shape) -> String {
     format!("{} bytes sha256:{hash}", shape.size.unwrap_or_default())
 }
 
-fn show_status(arguments: &DaemonStatus) -> anyhow::Result<Outcome> {
+fn show_status(arguments: &DaemonStatus) -> anyhow::Result<CommandOutcome> {
     let status = status::status(&machine(&arguments.machine)?)?;
     output::show(arguments.output, &status, || lines(&status))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn lines(status: &Status) -> String {
+fn lines(status: &DaemonStatusReport) -> String {
     let doing = match &status.activity {
-        Doing::Idle => "nothing; idle".to_owned(),
-        Doing::Interrupted {
+        DaemonActivity::Idle => "nothing; idle".to_owned(),
+        DaemonActivity::Interrupted {
             from,
             to,
             step,
@@ -284,31 +284,31 @@ fn lines(status: &Status) -> String {
                 "interrupted while {step} ({paths}) on the way from {from} to {to}; the next run finishes it"
             )
         }
-        Doing::AwaitingBoot { to, because } => format!("waiting for a boot into {to}: {because}"),
-        Doing::Booted { to } => format!("booted into {to}; not proven yet"),
+        DaemonActivity::AwaitingBoot { to, because } => format!("waiting for a boot into {to}: {because}"),
+        DaemonActivity::Booted { to } => format!("booted into {to}; not proven yet"),
     };
     let mut text = String::new();
     let _ = writeln!(text, "config:  {}", status.config.as_deref().unwrap_or("none"));
     if let Some(image) = &status.image {
         let _ = writeln!(text, "image:   {image}");
     }
-    let _ = writeln!(text, "doing:   {}", output::harmless(&doing));
+    let _ = writeln!(text, "doing:   {}", output::escape_control_chars(&doing));
     if let Some(agent) = &status.agent {
         let _ = writeln!(
             text,
             "agent:   {}, since {}",
-            output::harmless(&agent.doing),
+            output::escape_control_chars(&agent.doing),
             agent.since
         );
         if let Some(request) = &agent.waits_for {
             let _ = writeln!(
                 text,
                 "waits:   for the controller to answer {}",
-                output::harmless(request)
+                output::escape_control_chars(request)
             );
         }
         if let Some(failure) = &agent.failure {
-            let _ = writeln!(text, "failing: {}", output::harmless(failure));
+            let _ = writeln!(text, "failing: {}", output::escape_control_chars(failure));
         }
     }
     let _ = writeln!(text, "system:  {}", status.operating_system);

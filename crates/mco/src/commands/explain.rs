@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{anyhow, bail};
-use mco_client::explain::{Explanation, Part, add_origins, explain, explain_named};
-use mco_core::config::render::{Identity, Rendered};
-use mco_core::pipeline::bootstrap::Cluster;
+use mco_client::explain::{ConfigPart, Explanation, add_origins, explain, explain_named};
+use mco_core::config::render::{RenderIdentity, Rendered};
+use mco_core::pipeline::bootstrap::BootstrapCluster;
 use serde::Serialize;
 
 use super::VERSION;
 use crate::cli::Explain;
 use crate::input::{self, count};
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct ExplainAnswer<'a> {
     pool: &'a str,
     rendered: &'a str,
     parts: &'a [Explanation],
 }
 
-pub fn run(arguments: &Explain) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &Explain) -> anyhow::Result<CommandOutcome> {
     let cluster = input::cluster(&arguments.manifests, &arguments.base)?;
     let rendered = rendered_pool(&cluster, &arguments.pool)?;
     let mut parts = match &arguments.path {
@@ -35,7 +35,7 @@ pub fn run(arguments: &Explain) -> anyhow::Result<Outcome> {
     match arguments.output {
         Some(format) => output::print_as(
             format,
-            &Answer {
+            &ExplainAnswer {
                 pool: &arguments.pool,
                 rendered: rendered.name(),
                 parts: &parts,
@@ -46,11 +46,11 @@ pub fn run(arguments: &Explain) -> anyhow::Result<Outcome> {
         }
         None => output::print(&overview(&parts, &arguments.pool, &rendered))?,
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn rendered_pool(cluster: &Cluster, pool: &str) -> anyhow::Result<Rendered> {
-    let outcomes = cluster.render(Identity {
+fn rendered_pool(cluster: &BootstrapCluster, pool: &str) -> anyhow::Result<Rendered> {
+    let outcomes = cluster.render(RenderIdentity {
         controller_version: VERSION,
         release_version: "",
     });
@@ -78,14 +78,14 @@ fn nothing_called(name: &str, pool: &str, rendered: &Rendered) -> String {
     format!("nothing in pool {pool} is called {name:?}; {hint}")
 }
 
-fn in_detail(parts: &[Explanation], pool: &str, rendered: &Rendered, cluster: &Cluster) -> String {
+fn in_detail(parts: &[Explanation], pool: &str, rendered: &Rendered, cluster: &BootstrapCluster) -> String {
     let mut text = String::new();
     for one in parts {
         let _ = writeln!(
             text,
             "{} {} in pool {pool} ({})",
             one.section,
-            output::harmless(&one.name),
+            output::escape_control_chars(&one.name),
             rendered.name()
         );
         if let Some(by) = &one.removed_by {
@@ -114,7 +114,7 @@ fn in_detail(parts: &[Explanation], pool: &str, rendered: &Rendered, cluster: &C
     text
 }
 
-fn fields(part: &Part) -> String {
+fn fields(part: &ConfigPart) -> String {
     if part.fields.is_empty() {
         String::new()
     } else {
@@ -145,7 +145,7 @@ fn overview(parts: &[Explanation], pool: &str, rendered: &Rendered) -> String {
             .unwrap_or(0)
             .min(60);
         for one in entries {
-            let names = |parts: &[Part]| {
+            let names = |parts: &[ConfigPart]| {
                 parts
                     .iter()
                     .map(|part| part.machine_config.as_str())
@@ -159,7 +159,11 @@ fn overview(parts: &[Explanation], pool: &str, rendered: &Rendered) -> String {
             if !one.overridden.is_empty() {
                 let _ = write!(line, " (overrides {})", names(&one.overridden));
             }
-            let _ = writeln!(text, "  {:<width$}  {line}", output::harmless(&one.name));
+            let _ = writeln!(
+                text,
+                "  {:<width$}  {line}",
+                output::escape_control_chars(&one.name)
+            );
         }
     }
     text

@@ -12,52 +12,52 @@ use mco_core::generators::os_streams::published::{self, PublishError};
 use mco_core::generators::os_streams::release::{self, ReleaseImages};
 
 use super::VERSION;
-use crate::cli::{Format, Get, OsImageStreamQuery, ReleaseFiles, Wanted};
+use crate::cli::{Get, GetTarget, OsImageStreamQuery, OutputFormat, ReleaseFiles};
 use crate::input;
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 
-pub fn run(arguments: &Get) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &Get) -> anyhow::Result<CommandOutcome> {
     match &arguments.wanted {
-        Wanted::OsImageStream(query) => os_image_stream(query),
-        Wanted::DefaultNodeImage(query) => {
-            let release = Release::read(&query.release)?;
+        GetTarget::OsImageStream(query) => os_image_stream(query),
+        GetTarget::DefaultNodeImage(query) => {
+            let release = ReleaseOsImages::read(&query.release)?;
             let object = release.object()?;
             let default = object.status.map(|status| status.default_stream);
             release.print_image(&default.unwrap_or_default())
         }
-        Wanted::OsImagePullspec(query) => {
-            Release::read(&query.release)?.print_image(&query.osimagestream_name)
+        GetTarget::OsImagePullspec(query) => {
+            ReleaseOsImages::read(&query.release)?.print_image(&query.osimagestream_name)
         }
     }
 }
 
-fn os_image_stream(query: &OsImageStreamQuery) -> anyhow::Result<Outcome> {
-    let object = Release::read(&query.release)?.object()?;
+fn os_image_stream(query: &OsImageStreamQuery) -> anyhow::Result<CommandOutcome> {
+    let object = ReleaseOsImages::read(&query.release)?.object()?;
     let ending = query.output_file.as_deref().and_then(format_of);
-    let format = query.output.or(ending).unwrap_or(Format::Json);
+    let format = query.output.or(ending).unwrap_or(OutputFormat::Json);
     match &query.output_file {
         None => output::print_as(format, &object)?,
         Some(file) => fs::write(file, output::text_as(format, &object)?)
             .with_context(|| format!("cannot write {}", file.display()))?,
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn format_of(file: &Path) -> Option<Format> {
+fn format_of(file: &Path) -> Option<OutputFormat> {
     match file.extension()?.to_str()? {
-        "json" => Some(Format::Json),
-        "yaml" | "yml" => Some(Format::Yaml),
+        "json" => Some(OutputFormat::Json),
+        "yaml" | "yml" => Some(OutputFormat::Yaml),
         _ => None,
     }
 }
 
 /// The operating systems of a release, read from its files.
-struct Release {
+struct ReleaseOsImages {
     version: String,
     discovered: Discovered,
 }
 
-impl Release {
+impl ReleaseOsImages {
     fn read(files: &ReleaseFiles) -> anyhow::Result<Self> {
         let path = references(files)?;
         let images = ReleaseImages::read(&input::document(&path)?)
@@ -100,7 +100,7 @@ impl Release {
         Ok(object)
     }
 
-    fn print_image(&self, name: &str) -> anyhow::Result<Outcome> {
+    fn print_image(&self, name: &str) -> anyhow::Result<CommandOutcome> {
         let streams = &self.discovered.streams;
         let Some(stream) = streams.iter().find(|stream| stream.name == name) else {
             let names: Vec<&str> = streams.iter().map(|stream| stream.name.as_str()).collect();
@@ -110,7 +110,7 @@ impl Release {
             );
         };
         output::print(&format!("{}\n", stream.os_image))?;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     }
 }
 

@@ -1,14 +1,14 @@
 //! `mco install`
 
 use mco_api::machine_configuration::LogLevel;
-use mco_operator::manifests::{self, Settings};
+use mco_operator::manifests::{self, ManifestSettings};
 use serde_json::{Value, json};
 
-use crate::cli::Install;
-use crate::output::{self, Outcome};
+use crate::cli::InstallArguments;
+use crate::output::{self, CommandOutcome};
 
-pub fn run(arguments: &Install) -> anyhow::Result<Outcome> {
-    let settings = Settings {
+pub fn run(arguments: &InstallArguments) -> anyhow::Result<CommandOutcome> {
+    let settings = ManifestSettings {
         image: arguments.image.clone(),
         templates_image: arguments.templates_image.clone().unwrap_or_default(),
         api_server_url: arguments.apiserver_url.clone().unwrap_or_default(),
@@ -30,23 +30,23 @@ pub fn run(arguments: &Install) -> anyhow::Result<Outcome> {
     }
     if let Some(format) = arguments.output {
         output::print_as(format, &list(arguments, objects)?)?;
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
     let mut text = String::new();
     if prints_definitions(arguments) {
         text = mco_api::crds_yaml()? + "---\n";
     }
     output::print(&(text + &manifests::to_yaml(&objects)?))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// CRDs are kept on uninstall, because deleting them deletes all MachineConfigs.
-fn prints_definitions(arguments: &Install) -> bool {
+fn prints_definitions(arguments: &InstallArguments) -> bool {
     !arguments.without_crds && !arguments.removal
 }
 
 /// Returns one `List` object that kubectl unpacks.
-fn list(arguments: &Install, objects: Vec<Value>) -> anyhow::Result<Value> {
+fn list(arguments: &InstallArguments, objects: Vec<Value>) -> anyhow::Result<Value> {
     let mut items = Vec::new();
     if prints_definitions(arguments) {
         for definition in mco_api::crds() {

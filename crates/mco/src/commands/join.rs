@@ -9,21 +9,21 @@ use anyhow::{Context, bail};
 use k8s_openapi::api::core::v1::Node;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
-use mco_daemon::member::{self, Invitation, Membership};
+use mco_daemon::member::{self, Invitation, MemberRecord};
 use mco_host::systemd::{ServiceAction, UNIT_DIRECTORY};
 use mco_host::{Attributes, Machine, RootedPath};
 
 use super::daemon;
 use crate::cli::daemon::{DaemonJoin, MachineOptions};
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 use crate::runtime;
 
 const SERVICE: &str = "mco-daemon.service";
 /// Timeout of a request with the existing credential. On timeout the machine joins again, which reports why the server
 /// does not respond.
-const ANSWER: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub fn run(arguments: &DaemonJoin) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &DaemonJoin) -> anyhow::Result<CommandOutcome> {
     let invitation: Invitation = arguments.token.parse()?;
     if let Some(hash) = arguments.ca_hash
         && hash != invitation.authority
@@ -39,7 +39,7 @@ pub fn run(arguments: &DaemonJoin) -> anyhow::Result<Outcome> {
         Some(name) => name.clone(),
         None => own_name(&arguments.machine.root)?,
     };
-    let membership = runtime::ask(joined(&machine, &arguments.server, &invitation, &node))?;
+    let membership = runtime::block_on(joined(&machine, &arguments.server, &invitation, &node))?;
     let pool = membership.pool.as_deref().unwrap_or_default();
     output::print(&format!(
         "{node} belongs to pool {pool} of {}\n",
@@ -51,7 +51,7 @@ pub fn run(arguments: &DaemonJoin) -> anyhow::Result<Outcome> {
         output::print(&format!(
             "its daemon runs as {SERVICE}; follow it with: mco daemon status\n"
         ))?;
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
     output::print("running until Ctrl-C; mco daemon start resumes it\n")?;
     daemon::keep(machine, membership, arguments.metrics_listen)
@@ -81,23 +81,23 @@ async fn joined(
     server: &str,
     invitation: &Invitation,
     node: &str,
-) -> anyhow::Result<Membership> {
-    if let Some(known) = Membership::read(&machine.root)?
+) -> anyhow::Result<MemberRecord> {
+    if let Some(known) = MemberRecord::read(&machine.root)?
         && known.is_complete(server, node)
-        && is_known_there(machine, node).await
+        && is_node_registered(machine, node).await
     {
         return Ok(known);
     }
     Ok(member::join(&machine.root, server, invitation, node).await?)
 }
 
-async fn is_known_there(machine: &Machine, node: &str) -> bool {
+async fn is_node_registered(machine: &Machine, node: &str) -> bool {
     let Ok(client) = client(machine).await else {
         return false;
     };
     let nodes: Api<Node> = Api::all(client);
     matches!(
-        tokio::time::timeout(ANSWER, nodes.get_opt(node)).await,
+        tokio::time::timeout(RESPONSE_TIMEOUT, nodes.get_opt(node)).await,
         Ok(Ok(Some(_)))
     )
 }

@@ -6,9 +6,9 @@ use anyhow::Context;
 use clap::CommandFactory as _;
 
 use crate::cli::{Cli, Man};
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 
-pub fn run(arguments: &Man) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &Man) -> anyhow::Result<CommandOutcome> {
     let directory = &arguments.out;
     fs::create_dir_all(directory)
         .and_then(|()| clap_mangen::generate_to(Cli::command(), directory))
@@ -17,5 +17,5 @@ pub fn run(arguments: &Man) -> anyhow::Result<Outcome> {
         "manual pages are in {0}; read one with: man {0}/mco-plan.1\n",
         directory.display()
     ))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

@@ -27,12 +27,12 @@ mod validate;
 use clap::CommandFactory;
 
 use crate::cli::{Cli, Command};
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 
 /// The version that is recorded in the objects that we render.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
+pub fn run(cli: Cli) -> anyhow::Result<CommandOutcome> {
     match cli.command {
         Command::Up(arguments) => up::run(arguments),
         Command::Plan(arguments) => plan::run(&arguments),
@@ -61,9 +61,9 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     }
 }
 
-fn completions(shell: clap_complete::Shell) -> anyhow::Result<Outcome> {
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<CommandOutcome> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "mco", &mut script);
     output::print(&String::from_utf8_lossy(&script))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

@@ -6,14 +6,14 @@ use anyhow::Context;
 use futures::TryFutureExt as _;
 use kube::Client;
 use mco_api::vocabulary::names;
-use mco_operator::{MetricsAccess, Options, Webhook, Workloads};
+use mco_operator::{MetricsAccess, OperandMode, OperatorOptions, Webhook};
 use tokio_util::sync::CancellationToken;
 
 use super::VERSION;
-use crate::cli::{Operator, OperatorCommand};
+use crate::cli::{OperatorArguments, OperatorCommand};
 use crate::leader;
 use crate::log::Log;
-use crate::output::Outcome;
+use crate::output::CommandOutcome;
 use crate::runtime;
 
 /// The operator is idle most of the time.
@@ -21,16 +21,16 @@ const THREADS: usize = 2;
 /// The leader election Lease, shared with other implementations so that only one of them is active.
 const LEASE: &str = "machine-config";
 
-pub fn run(arguments: Operator) -> anyhow::Result<Outcome> {
+pub fn run(arguments: OperatorArguments) -> anyhow::Result<CommandOutcome> {
     if let Some(OperatorCommand::Bootstrap(arguments)) = &arguments.command {
         return bootstrap::run(arguments);
     }
     let log = Log::start(std::io::stderr);
     runtime::run(THREADS, |stop| operate(arguments, log, stop))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-async fn operate(arguments: Operator, log: Log, stop: CancellationToken) -> anyhow::Result<()> {
+async fn operate(arguments: OperatorArguments, log: Log, stop: CancellationToken) -> anyhow::Result<()> {
     let client = Client::try_from(arguments.connection.component_config().await?)?;
     let options = options(&arguments);
     tokio::spawn(log.follow(options.log_levels.subscribe(), |levels| levels.operator));
@@ -44,17 +44,17 @@ async fn operate(arguments: Operator, log: Log, stop: CancellationToken) -> anyh
     leader::lead(client.clone(), names::NAMESPACE, LEASE, &election, stop, work).await
 }
 
-fn options(arguments: &Operator) -> Options {
-    Options {
+fn options(arguments: &OperatorArguments) -> OperatorOptions {
+    OperatorOptions {
         release_version: arguments.release_version.clone(),
         image: arguments.image.clone().unwrap_or_default(),
         templates_image: arguments.templates_image.clone().unwrap_or_default(),
         api_server_url: arguments.apiserver_url.clone(),
         config_server: arguments.config_server.clone(),
         workloads: if arguments.deploy {
-            Workloads::Deployed
+            OperandMode::Deployed
         } else {
-            Workloads::Elsewhere
+            OperandMode::Elsewhere
         },
         webhook: arguments.webhook_listen.map(|listen| Webhook {
             listen,
@@ -66,6 +66,6 @@ fn options(arguments: &Operator) -> Options {
         } else {
             MetricsAccess::Open
         },
-        ..Options::new(VERSION)
+        ..OperatorOptions::new(VERSION)
     }
 }

@@ -7,13 +7,13 @@ use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp};
 use mco_ignition::SpecVersion;
 use mco_server::negotiate::SERVED;
-use mco_server::pointer::{self, Pointer};
-use mco_server::tokens::{self, Record, Tokens};
+use mco_server::pointer::{self, PointerConfig};
+use mco_server::tokens::{self, PoolTokens, TokenRecord};
 
 use crate::cli;
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 
-pub fn run(arguments: &cli::Pointer) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &cli::PointerArguments) -> anyhow::Result<CommandOutcome> {
     let authorities = match &arguments.ca {
         Some(path) => fs::read(path).with_context(|| format!("cannot read {}", path.display()))?,
         None => Vec::new(),
@@ -24,7 +24,7 @@ pub fn run(arguments: &cli::Pointer) -> anyhow::Result<Outcome> {
         (None, Some(path)) => Some(existing(path)?),
         (None, None) => None,
     };
-    let pointer = pointer::pointer(&Pointer {
+    let pointer = pointer::pointer(&PointerConfig {
         pool: &arguments.pool,
         server: &arguments.server,
         authorities: &authorities,
@@ -34,11 +34,11 @@ pub fn run(arguments: &cli::Pointer) -> anyhow::Result<Outcome> {
     // Recorded last, so that a failure leaves no record of an unusable token.
     if let (Some(store), Some(token)) = (&arguments.tokens, &token) {
         let now = Timestamp::now();
-        let record = Record::new(&arguments.pool, token, expiry(now, &arguments.token_lifetime)?);
-        Tokens::add_to(store, record, now)?;
+        let record = TokenRecord::new(&arguments.pool, token, expiry(now, &arguments.token_lifetime)?);
+        PoolTokens::add_to(store, record, now)?;
     }
     output::print(&format!("{pointer:#}\n"))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn version(text: &str) -> anyhow::Result<SpecVersion> {

@@ -8,24 +8,24 @@ use anyhow::{Context, bail};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::config::goyaml;
-use mco_core::config::render::{Identity, Size};
-use mco_core::pipeline::bootstrap::Cluster;
+use mco_core::config::render::{RenderIdentity, Size};
+use mco_core::pipeline::bootstrap::BootstrapCluster;
 use mco_core::pipeline::bootstrap::PoolOutcome;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::VERSION;
-use crate::cli::{Format, Render};
+use crate::cli::{OutputFormat, RenderArguments};
 use crate::input;
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 
-pub fn run(arguments: &Render) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &RenderArguments) -> anyhow::Result<CommandOutcome> {
     let to_screen = arguments.out == Path::new("-");
     if arguments.output.is_some() && !to_screen {
         bail!("--output goes with --out -; files are always written as YAML");
     }
     let cluster = input::cluster(&arguments.manifests, &arguments.base)?;
-    let outcomes = cluster.render(Identity {
+    let outcomes = cluster.render(RenderIdentity {
         controller_version: VERSION,
         release_version: "",
     });
@@ -54,7 +54,11 @@ pub fn run(arguments: &Render) -> anyhow::Result<Outcome> {
     } else {
         write(&results, &cluster, &arguments.out)?;
     }
-    Ok(if refused { Outcome::Refused } else { Outcome::Done })
+    Ok(if refused {
+        CommandOutcome::Refused
+    } else {
+        CommandOutcome::Done
+    })
 }
 
 struct Finished {
@@ -62,7 +66,7 @@ struct Finished {
     pool: MachineConfigPool,
 }
 
-fn finished(cluster: &Cluster, outcome: &PoolOutcome) -> Result<Finished, String> {
+fn finished(cluster: &BootstrapCluster, outcome: &PoolOutcome) -> Result<Finished, String> {
     let pool = outcome.result.as_ref().map_err(ToString::to_string)?;
     let rendered = &pool.rendered;
     for warning in &rendered.warnings {
@@ -80,7 +84,7 @@ fn finished(cluster: &Cluster, outcome: &PoolOutcome) -> Result<Finished, String
     })
 }
 
-fn print(results: &[Finished], format: Option<Format>) -> anyhow::Result<()> {
+fn print(results: &[Finished], format: Option<OutputFormat>) -> anyhow::Result<()> {
     let mut objects = Vec::new();
     for result in results {
         objects.push(to_value(&result.config)?);
@@ -98,7 +102,7 @@ fn print(results: &[Finished], format: Option<Format>) -> anyhow::Result<()> {
     }
 }
 
-fn write(results: &[Finished], cluster: &Cluster, out: &Path) -> anyhow::Result<()> {
+fn write(results: &[Finished], cluster: &BootstrapCluster, out: &Path) -> anyhow::Result<()> {
     let (configs, pools) = (out.join("machine-configs"), out.join("machine-pools"));
     for directory in [&configs, &pools] {
         fs::create_dir_all(directory)

@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use mco_server::cluster::Cluster;
-use mco_server::http::{Limits, is_pool_name};
-use mco_server::offline::Directory;
-use mco_server::{Backend, Settings};
+use mco_http::ListenerLimits;
+use mco_server::cluster::ClusterBackend;
+use mco_server::http::{DEFAULT_LIMITS, is_pool_name};
+use mco_server::offline::DirectoryBackend;
+use mco_server::{ConfigBackend, ServerSettings};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::cli::Server;
+use crate::cli::ServerArguments;
 use crate::log::Log;
-use crate::output::Outcome;
+use crate::output::CommandOutcome;
 use crate::runtime;
 
 /// Worker threads; more would only cost memory.
@@ -21,14 +22,14 @@ const WORKERS: usize = 2;
 /// Time after which startup is complete.
 const STARTED: Duration = Duration::from_secs(5);
 
-pub fn run(arguments: Server) -> anyhow::Result<Outcome> {
+pub fn run(arguments: ServerArguments) -> anyhow::Result<CommandOutcome> {
     Log::start(std::io::stderr);
     runtime::run(WORKERS, |stop| serve(arguments, stop))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-async fn serve(arguments: Server, stop: CancellationToken) -> anyhow::Result<()> {
-    let settings = Settings {
+async fn serve(arguments: ServerArguments, stop: CancellationToken) -> anyhow::Result<()> {
+    let settings = ServerSettings {
         address: None,
         secure_port: arguments.secure_port,
         insecure_port: arguments.insecure_port,
@@ -38,9 +39,9 @@ async fn serve(arguments: Server, stop: CancellationToken) -> anyhow::Result<()>
         tls_minimum: arguments.tls_min_version.clone(),
         tls_suites: arguments.tls_cipher_suites.clone(),
         tokens: arguments.tokens.clone(),
-        limits: Limits {
+        limits: ListenerLimits {
             connections: usize::try_from(arguments.max_connections)?,
-            ..Limits::default()
+            ..DEFAULT_LIMITS
         },
     };
     let backend = backend(arguments).await?;
@@ -53,17 +54,17 @@ async fn serve(arguments: Server, stop: CancellationToken) -> anyhow::Result<()>
 /// Returns unused memory to the system after startup, which allocates more than serving.
 async fn shrink_once_started() {
     tokio::time::sleep(STARTED).await;
-    if let Err(problem) = mco_daemon::footprint::give_back() {
+    if let Err(problem) = mco_daemon::footprint::release_memory() {
         debug!("cannot release unused memory: {problem}");
     }
 }
 
-async fn backend(arguments: Server) -> anyhow::Result<Backend> {
+async fn backend(arguments: ServerArguments) -> anyhow::Result<ConfigBackend> {
     if let Some(base) = arguments.bootstrap_dir {
         if let Some(name) = arguments.bootstrap_pools.iter().find(|name| !is_pool_name(name)) {
             bail!("--bootstrap-pools: {name:?} is not a pool name");
         }
-        return Ok(Backend::Directory(Directory {
+        return Ok(ConfigBackend::Directory(DirectoryBackend {
             base,
             kubeconfig: arguments.bootstrap_kubeconfig,
             certificates: arguments.bootstrap_certs,
@@ -84,7 +85,7 @@ async fn backend(arguments: Server) -> anyhow::Result<Backend> {
         }
         None => kube::Config::incluster().context("not inside a pod; use --kubeconfig or --bootstrap-dir")?,
     };
-    Ok(Backend::Cluster(Cluster {
+    Ok(ConfigBackend::Cluster(ClusterBackend {
         client: kube::Client::try_from(config).context("cannot connect to the cluster")?,
         api_server_url,
         token_directory: arguments.bootstrap_token_dir,

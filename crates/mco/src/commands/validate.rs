@@ -8,17 +8,17 @@ use serde::Serialize;
 
 use crate::cli::Validate;
 use crate::input::{self, count};
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 
 #[derive(Default, Serialize)]
-struct Report {
+struct ValidationReport {
     valid: usize,
-    errors: Vec<Finding>,
-    warnings: Vec<Finding>,
+    errors: Vec<ValidationFinding>,
+    warnings: Vec<ValidationFinding>,
 }
 
 #[derive(Serialize)]
-struct Finding {
+struct ValidationFinding {
     file: String,
     line: u64,
     kind: String,
@@ -27,9 +27,9 @@ struct Finding {
     problem: Problem,
 }
 
-pub fn run(arguments: &Validate) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &Validate) -> anyhow::Result<CommandOutcome> {
     let manifests = input::manifests(&arguments.files)?;
-    let mut report = Report::default();
+    let mut report = ValidationReport::default();
     for manifest in &manifests.read {
         check(manifest, &mut report);
     }
@@ -44,10 +44,14 @@ pub fn run(arguments: &Validate) -> anyhow::Result<Outcome> {
     if arguments.output.is_none() && !refused {
         output::print(&format!("{} valid\n", count(report.valid, "object")))?;
     }
-    Ok(if refused { Outcome::Refused } else { Outcome::Done })
+    Ok(if refused {
+        CommandOutcome::Refused
+    } else {
+        CommandOutcome::Done
+    })
 }
 
-fn check(manifest: &Manifest, report: &mut Report) {
+fn check(manifest: &Manifest, report: &mut ValidationReport) {
     let (group, _) = manifest.api_version.split_once('/').unwrap_or_default();
     let Some(result) = admission::check(group, &manifest.kind, &manifest.value) else {
         let text = format!(
@@ -72,8 +76,8 @@ fn check(manifest: &Manifest, report: &mut Report) {
     }
 }
 
-fn finding(manifest: &Manifest, problem: Problem) -> Finding {
-    Finding {
+fn finding(manifest: &Manifest, problem: Problem) -> ValidationFinding {
+    ValidationFinding {
         file: manifest.origin.file.clone(),
         line: manifest.origin.line,
         kind: manifest.kind.clone(),
@@ -82,8 +86,8 @@ fn finding(manifest: &Manifest, problem: Problem) -> Finding {
     }
 }
 
-fn print_findings(report: &Report) {
-    let line = |finding: &Finding| {
+fn print_findings(report: &ValidationReport) {
+    let line = |finding: &ValidationFinding| {
         format!(
             "{}:{}: {} {:?}: {}",
             finding.file, finding.line, finding.kind, finding.name, finding.problem

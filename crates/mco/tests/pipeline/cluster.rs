@@ -10,18 +10,18 @@ use kube::{Api, Client};
 use mco_api::crd::CustomResourceDefinition;
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_apiserver::Server;
+use mco_apiserver::ApiServer;
 use mco_client::comparison;
 use mco_client::forecast::Edit;
-use mco_client::plan::{PlanError, Report, foretell};
+use mco_client::plan::{ClusterPlanError, PlanReport, plan};
 use mco_controllers::Options;
 use mco_core::config::manifest::{self, Manifest};
 use mco_core::config::parsed_config::ParsedConfig;
-use mco_core::config::render::Identity;
-use mco_core::config::rules::Rules;
-use mco_core::pipeline::bootstrap::{self, Settings};
+use mco_core::config::render::RenderIdentity;
+use mco_core::config::rules::AdministratorRules;
+use mco_core::pipeline::bootstrap::{self, BootstrapSettings};
 use mco_core::pipeline::{RenderFailure, SOURCE_KINDS};
-use mco_simulator::{self as fleet, Counting, Counts};
+use mco_simulator::{self as fleet, Counting, RequestCounts};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -94,8 +94,8 @@ const FOREIGN: [(&str, &str, &str, &str, &str); 9] = [
 
 pub struct Cluster {
     pub client: Client,
-    writes: Counts,
-    server: Server,
+    writes: RequestCounts,
+    server: ApiServer,
     controllers: Option<(CancellationToken, JoinHandle<Result<(), mco_controllers::Error>>)>,
     _directory: tempfile::TempDir,
 }
@@ -103,12 +103,12 @@ pub struct Cluster {
 impl Cluster {
     pub async fn prepare() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let options = mco_apiserver::Options::default();
-        let server = Server::open(directory.path(), options).await.unwrap();
+        let options = mco_apiserver::ApiServerOptions::default();
+        let server = ApiServer::open(directory.path(), options).await.unwrap();
         let client = Client::new(server.service(), "default");
         let cluster = Self {
             client,
-            writes: Counts::default(),
+            writes: RequestCounts::default(),
             server,
             controllers: None,
             _directory: directory,
@@ -256,9 +256,9 @@ impl Cluster {
         manifests
     }
 
-    pub async fn plan(&self, edit: &Edit) -> Result<Report, String> {
-        let plan = foretell(&self.client, std::slice::from_ref(edit), &settings()).await;
-        plan.map_err(|error: PlanError| format!("cannot be planned: {error}"))
+    pub async fn plan(&self, edit: &Edit) -> Result<PlanReport, String> {
+        let plan = plan(&self.client, std::slice::from_ref(edit), &settings()).await;
+        plan.map_err(|error: ClusterPlanError| format!("cannot be planned: {error}"))
     }
 
     /// Returns the target of every pool and its render error.
@@ -277,7 +277,7 @@ impl Cluster {
         published.collect()
     }
 
-    pub async fn compare_with_plan(&self, plan: &Report) -> Result<Tally, String> {
+    pub async fn compare_with_plan(&self, plan: &PlanReport) -> Result<Tally, String> {
         let mut tally = Tally::default();
         let published = self.published().await;
         for pool in &plan.pools {
@@ -339,7 +339,7 @@ impl Cluster {
             return Vec::new();
         };
         let published = ParsedConfig::applicable(published).unwrap();
-        let changes = comparison::compare(planned, &published, &Rules::default()).changes;
+        let changes = comparison::compare(planned, &published, &AdministratorRules::default()).changes;
         changes.names().map(str::to_owned).collect()
     }
 
@@ -354,7 +354,7 @@ impl Cluster {
         let published = self.published().await;
         let cluster = bootstrap::assemble(self.export().await, &settings())
             .map_err(|errors| format!("mco render refuses the exported objects: {errors:?}"))?;
-        let identity = Identity {
+        let identity = RenderIdentity {
             controller_version: VERSION,
             release_version: "",
         };
@@ -387,9 +387,9 @@ impl Cluster {
     }
 }
 
-pub fn settings() -> Settings<'static> {
-    Settings {
+pub fn settings() -> BootstrapSettings<'static> {
+    BootstrapSettings {
         controller_version: VERSION,
-        ..Settings::default()
+        ..BootstrapSettings::default()
     }
 }

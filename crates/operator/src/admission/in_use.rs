@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use mco_api::{MachineConfigPool, MachineOSBuild};
 use mco_core::config::problem::Problem;
 use mco_core::config::rendered_configs::{used_by_build, used_by_node, used_by_pool};
-use mco_core::pipeline::admission::{InUse as Answer, Request, Users, review};
+use mco_core::pipeline::admission::{AdmissionWrite, ConfigInUse as Answer, Users, review};
 use mco_runtime::{Reflected, object_name};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -22,7 +22,7 @@ const OWN_ANNOTATIONS: &str = "machineconfiguration.openshift.io/";
 
 /// The users of every rendered config. Shared by the task that watches them and the webhook.
 #[derive(Debug, Default)]
-pub struct InUse {
+pub struct InUseIndex {
     watched: OnceLock<WatchedUsers>,
 }
 
@@ -33,7 +33,7 @@ struct WatchedUsers {
     builds: Reflected<MachineOSBuild>,
 }
 
-impl InUse {
+impl InUseIndex {
     /// Returns the users of a config; unknown until all objects are listed.
     pub fn of(&self, config: &str) -> Answer {
         let users = self.watched.get().and_then(|watched| watched.users(config));
@@ -41,7 +41,7 @@ impl InUse {
     }
 
     /// Decides about a write; see [`mco_core::pipeline::admission::review`].
-    pub fn review(&self, request: &Request<'_>) -> Result<Vec<Problem>, String> {
+    pub fn review(&self, request: &AdmissionWrite<'_>) -> Result<Vec<Problem>, String> {
         review(request, |config| self.of(config))
     }
 

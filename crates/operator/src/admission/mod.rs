@@ -7,5 +7,5 @@ mod in_use;
 mod review;
 pub(crate) mod webhook;
 
-pub use in_use::InUse;
-pub use review::answer;
+pub use in_use::InUseIndex;
+pub use review::review_response;

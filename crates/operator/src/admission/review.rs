@@ -1,19 +1,19 @@
 //! Request and response of the webhook: `AdmissionReview` of `admission.k8s.io/v1`.
 
-use mco_core::pipeline::admission::{InUse as Users, Operation, Request, review};
+use mco_core::pipeline::admission::{AdmissionWrite, ConfigInUse as Users, WriteOperation, review};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 #[derive(Debug, Deserialize)]
 struct Review {
-    request: Question,
+    request: ReviewRequest,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Question {
+struct ReviewRequest {
     uid: String,
-    kind: Kind,
+    kind: ReviewKind,
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -26,13 +26,13 @@ struct Question {
 }
 
 #[derive(Debug, Deserialize)]
-struct Kind {
+struct ReviewKind {
     group: String,
     kind: String,
 }
 
 /// Returns the response to an AdmissionReview, or `None` if the body is not one.
-pub fn answer(body: &[u8], users: impl FnOnce(&str) -> Users) -> Option<Value> {
+pub fn review_response(body: &[u8], users: impl FnOnce(&str) -> Users) -> Option<Value> {
     let Review { request } = serde_json::from_slice(body).ok()?;
     let response = match decide(&request, users) {
         Ok(warnings) => json!({"uid": request.uid, "allowed": true, "warnings": warnings}),
@@ -45,17 +45,17 @@ pub fn answer(body: &[u8], users: impl FnOnce(&str) -> Users) -> Option<Value> {
     Some(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
 }
 
-fn decide(question: &Question, users: impl FnOnce(&str) -> Users) -> Result<Vec<String>, String> {
+fn decide(question: &ReviewRequest, users: impl FnOnce(&str) -> Users) -> Result<Vec<String>, String> {
     let operation = match question.operation.as_str() {
-        "CREATE" => Operation::Create,
-        "UPDATE" => Operation::Update,
-        "DELETE" => Operation::Delete,
+        "CREATE" => WriteOperation::Create,
+        "UPDATE" => WriteOperation::Update,
+        "DELETE" => WriteOperation::Delete,
         _ => return Ok(Vec::new()),
     };
     if !question.sub_resource.is_empty() {
         return Ok(Vec::new());
     }
-    let request = Request {
+    let request = AdmissionWrite {
         operation,
         group: &question.kind.group,
         kind: &question.kind.kind,
@@ -71,7 +71,7 @@ fn decide(question: &Question, users: impl FnOnce(&str) -> Users) -> Result<Vec<
 mod tests {
     use super::*;
 
-    fn ask(operation: &str, name: &str, mode: i64) -> Value {
+    fn review(operation: &str, name: &str, mode: i64) -> Value {
         let object = json!({
             "metadata": {"name": name, "labels": {"machineconfiguration.openshift.io/role": "worker"}},
             "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
@@ -94,30 +94,30 @@ mod tests {
                 ..mco_core::pipeline::admission::Users::default()
             })
         };
-        answer(body.to_string().as_bytes(), users).unwrap()["response"].clone()
+        review_response(body.to_string().as_bytes(), users).unwrap()["response"].clone()
     }
 
     #[test]
     fn the_answer_carries_the_question_and_the_reason() {
         assert_eq!(
-            ask("CREATE", "50-x", 0o644),
+            review("CREATE", "50-x", 0o644),
             json!({"uid": "u", "allowed": true, "warnings": []})
         );
-        let refused = ask("CREATE", "50-x", 0o4755);
+        let refused = review("CREATE", "50-x", 0o4755);
         assert_eq!(refused["allowed"], false);
         let message = refused["status"]["message"].as_str().unwrap();
         assert!(
             message.starts_with("MachineConfig \"50-x\": spec.config.storage.files[0].mode"),
             "{message}"
         );
-        let refused = ask("DELETE", "rendered-worker-1", 0o644);
+        let refused = review("DELETE", "rendered-worker-1", 0o644);
         assert!(
             refused["status"]["message"]
                 .as_str()
                 .unwrap()
                 .contains("node worker-1")
         );
-        assert_eq!(ask("CONNECT", "50-x", 0o4755)["allowed"], true);
-        assert_eq!(answer(b"{}", |_| Users::Unknown), None);
+        assert_eq!(review("CONNECT", "50-x", 0o4755)["allowed"], true);
+        assert_eq!(review_response(b"{}", |_| Users::Unknown), None);
     }
 }

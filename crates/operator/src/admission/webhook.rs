@@ -1,107 +1,87 @@
-//! The HTTPS endpoint that a real API server asks before it writes.
+//! The HTTPS endpoint of the validating admission webhook.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http::{Method, Request, StatusCode, header};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
-use mco_tls::Certificate;
-use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use mco_http::tls::{ALPN_HTTP1_AND_HTTP2, CertificateStore, TlsError, TlsPolicy};
+use mco_http::{
+    BodyError, ConnectionPeer, Http2Limits, HttpProtocol, Listener, ListenerLimits, ListenerTransport,
+    Overflow, ServeOptions, TextResponse, read_body, text,
+};
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
 
-use super::{InUse, answer};
+use super::{InUseIndex, review_response};
 
-/// Where the API server asks.
+/// The path of the webhook.
 pub(crate) const PATH: &str = "/validate";
-/// The largest object an API server takes is smaller.
-const LARGEST_BODY: usize = 8 << 20;
-/// The API server gives up sooner.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// API servers accept no larger object.
+const MAX_BODY_BYTES: usize = 8 << 20;
+/// API servers time out sooner.
+const BODY_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Answers until `stop`.
+const LIMITS: ListenerLimits = ListenerLimits {
+    // API servers keep a few connections each.
+    connections: 256,
+    overflow: Overflow::Wait,
+    handshake: Duration::from_secs(30),
+    // Longer than API servers keep idle connections, which must be the first to close them.
+    headers: Duration::from_mins(2),
+    stall: Some(Duration::from_secs(30)),
+    lifetime: None,
+    // Reviews take milliseconds, and a review that is cut off can block a write.
+    drain: Duration::from_secs(5),
+};
+
+/// Serves admission reviews until `stop`.
 pub(crate) async fn serve(
-    listener: TcpListener,
-    certificate: Arc<Certificate>,
-    in_use: Arc<InUse>,
+    socket: TcpListener,
+    certificate: Arc<CertificateStore>,
+    in_use: Arc<InUseIndex>,
     stop: CancellationToken,
-) -> Result<(), rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut tls = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_cert_resolver(certificate);
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(tls));
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
-        };
-        match accepted {
-            Ok((socket, _)) => {
-                connections.spawn(connection(socket, acceptor.clone(), Arc::clone(&in_use)));
-            }
-            Err(error) => {
-                debug!("cannot accept a connection: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
-}
-
-async fn connection(socket: TcpStream, acceptor: TlsAcceptor, in_use: Arc<InUse>) {
-    let accepted = tokio::time::timeout(PATIENCE, acceptor.accept(socket)).await;
-    let socket = match accepted {
-        Ok(Ok(socket)) => socket,
-        Ok(Err(error)) => return debug!("a TLS handshake failed: {error}"),
-        Err(_) => return debug!("a TLS handshake took too long"),
+) -> Result<(), TlsError> {
+    let tls = TlsPolicy::new("", &[])?.server_config(certificate, ALPN_HTTP1_AND_HTTP2)?;
+    let listener = Listener {
+        socket,
+        transport: ListenerTransport::Tls(TlsAcceptor::from(Arc::new(tls))),
     };
-    let service = hyper::service::service_fn(move |request| {
+    let protocol = HttpProtocol::Http1AndHttp2(Http2Limits::default());
+    let connect = move |_: &ConnectionPeer| {
         let in_use = Arc::clone(&in_use);
-        async move { Ok::<_, Infallible>(respond(request, &in_use).await) }
-    });
-    let builder = auto::Builder::new(TokioExecutor::new());
-    let served = builder.serve_connection(TokioIo::new(socket), service).await;
-    if let Err(error) = served {
-        debug!("a connection ended early: {error}");
-    }
+        move |request| respond(request, Arc::clone(&in_use))
+    };
+    mco_http::serve(listener, ServeOptions::new(protocol, LIMITS), connect, stop).await;
+    Ok(())
 }
 
-async fn respond(request: Request<Incoming>, in_use: &InUse) -> Response<Full<Bytes>> {
+async fn respond(request: Request<Incoming>, in_use: Arc<InUseIndex>) -> TextResponse {
     if request.uri().path() != PATH {
-        return plain(StatusCode::NOT_FOUND);
+        return empty(StatusCode::NOT_FOUND);
     }
     if request.method() != Method::POST {
-        return plain(StatusCode::METHOD_NOT_ALLOWED);
+        return empty(StatusCode::METHOD_NOT_ALLOWED);
     }
-    let body = Limited::new(request.into_body(), LARGEST_BODY).collect();
-    let Ok(Ok(body)) = tokio::time::timeout(PATIENCE, body).await else {
-        return plain(StatusCode::PAYLOAD_TOO_LARGE);
+    let body = match read_body(request.into_body(), MAX_BODY_BYTES, BODY_DEADLINE).await {
+        Ok(body) => body,
+        Err(BodyError::TooLarge(_)) => return empty(StatusCode::PAYLOAD_TOO_LARGE),
+        Err(BodyError::TimedOut(_)) => return empty(StatusCode::REQUEST_TIMEOUT),
+        Err(BodyError::Failed(_)) => return empty(StatusCode::BAD_REQUEST),
     };
-    match answer(&body.to_bytes(), |config| in_use.of(config)) {
+    match review_response(&body, |config| in_use.of(config)) {
         Some(answer) => {
-            let mut response = Response::new(Full::new(Bytes::from(answer.to_string())));
+            let mut response = text(StatusCode::OK, answer.to_string());
             let json = header::HeaderValue::from_static("application/json");
             response.headers_mut().insert(header::CONTENT_TYPE, json);
             response
         }
-        None => plain(StatusCode::BAD_REQUEST),
+        None => empty(StatusCode::BAD_REQUEST),
     }
 }
 
-fn plain(status: StatusCode) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
-    *response.status_mut() = status;
-    response
+fn empty(status: StatusCode) -> TextResponse {
+    text(status, Bytes::new())
 }

@@ -26,7 +26,7 @@ const OPERATING_SYSTEMS: [&str; 3] = ["rhel-coreos", "stream-coreos", "fedora-co
 
 /// The images of a new cluster; empty if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Images {
+pub struct BootstrapImages {
     by_name: BTreeMap<String, String>,
     pub os: String,
     pub os_extensions: String,
@@ -34,7 +34,7 @@ pub struct Images {
     pub os_url: String,
 }
 
-impl Images {
+impl BootstrapImages {
     /// Returns the images of a release.
     pub fn of_release(release: &ReleaseImages) -> Result<Self, ReleaseError> {
         let mut images = Self::default();

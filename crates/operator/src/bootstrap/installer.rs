@@ -11,8 +11,8 @@ use mco_core::config::goyaml;
 use mco_core::config::manifest::{Manifest, ManifestError};
 use serde::de::DeserializeOwned;
 
-use super::{BootstrapError, Inputs};
-use crate::facts::{Cloud, Facts, entries_of};
+use super::{BootstrapFilesError, BootstrapInputs};
+use crate::facts::{Cloud, ObservedFacts, entries_of};
 
 const CONFIG_GROUP: &str = "config.openshift.io/";
 const CORE: &str = "v1";
@@ -33,7 +33,10 @@ pub(super) fn last_of_each(manifests: &[Manifest]) -> Vec<&Manifest> {
 }
 
 /// Returns all inputs of the ControllerConfig except images.
-pub(super) fn facts(manifests: &[&Manifest], inputs: &Inputs) -> Result<Facts, BootstrapError> {
+pub(super) fn facts(
+    manifests: &[&Manifest],
+    inputs: &BootstrapInputs,
+) -> Result<ObservedFacts, BootstrapFilesError> {
     let infrastructure: Option<Infrastructure> = singleton(manifests, "Infrastructure", names::SINGLETON)?;
     let proxy: Option<Proxy> = singleton(manifests, "Proxy", names::SINGLETON)?;
     let image: Option<Image> = singleton(manifests, "Image", names::SINGLETON)?;
@@ -65,7 +68,7 @@ pub(super) fn facts(manifests: &[&Manifest], inputs: &Inputs) -> Result<Facts, B
         )?,
         None => BTreeMap::new(),
     };
-    Ok(Facts {
+    Ok(ObservedFacts {
         network: singleton(manifests, "Network", names::SINGLETON)?,
         dns: singleton(manifests, "DNS", names::SINGLETON)?,
         feature_gate: singleton(manifests, "FeatureGate", names::SINGLETON)?,
@@ -79,15 +82,15 @@ pub(super) fn facts(manifests: &[&Manifest], inputs: &Inputs) -> Result<Facts, B
         user_registry_authorities,
         infrastructure,
         proxy,
-        ..Facts::default()
+        ..ObservedFacts::default()
     })
 }
 
 /// Returns the Secret with the registry credentials: from its option, or from the manifests.
 pub(super) fn pull_secret(
     manifests: &[&Manifest],
-    inputs: &Inputs,
-) -> Result<Option<Vec<u8>>, BootstrapError> {
+    inputs: &BootstrapInputs,
+) -> Result<Option<Vec<u8>>, BootstrapFilesError> {
     if let Some(given) = &inputs.pull_secret {
         return Ok(Some(given.clone()));
     }
@@ -118,11 +121,11 @@ fn named(
     manifests: &[&Manifest],
     name: &str,
     by: &'static str,
-) -> Result<BTreeMap<String, Vec<u8>>, BootstrapError> {
+) -> Result<BTreeMap<String, Vec<u8>>, BootstrapFilesError> {
     let found = manifests
         .iter()
         .find(|manifest| is(manifest, CORE, "ConfigMap", name) && namespace_is_config(manifest));
-    let found = found.ok_or_else(|| BootstrapError::Missing {
+    let found = found.ok_or_else(|| BootstrapFilesError::Missing {
         namespace: names::CONFIG_NAMESPACE,
         name: name.to_owned(),
         by,

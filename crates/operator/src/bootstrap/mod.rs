@@ -20,10 +20,10 @@ use thiserror::Error;
 
 use crate::controller_config::{controller_config, manifest};
 use crate::manifests;
-use crate::options::Options;
+use crate::options::OperatorOptions;
 use crate::steps::pools;
 
-pub use images::Images;
+pub use images::BootstrapImages;
 pub use pod::Places;
 
 /// The input directory of the offline render, below the destination.
@@ -36,11 +36,11 @@ const POD: &str = "bootstrap/machineconfigoperator-bootstrap-pod.yaml";
 
 /// The inputs of an installer.
 #[derive(Debug, Default)]
-pub struct Inputs {
+pub struct BootstrapInputs {
     /// The manifests. Of two for the same object the last is used.
     pub manifests: Vec<Manifest>,
     /// Whether the manifests that configs are rendered from are copied.
-    pub copies: Copies,
+    pub copies: BootstrapCopies,
     /// The CA that signed the config server's certificate, as PEM.
     pub root_ca: String,
     /// The CAs with which kubelets verify client certificates, as PEM.
@@ -48,7 +48,7 @@ pub struct Inputs {
     pub cloud_provider_ca: Vec<u8>,
     /// A manifest of the Secret with the registry credentials.
     pub pull_secret: Option<Vec<u8>>,
-    pub images: Images,
+    pub images: BootstrapImages,
     /// The image references of the release.
     pub release: Option<Value>,
     /// The installed release image.
@@ -57,7 +57,7 @@ pub struct Inputs {
 
 /// Which program copies the installer's own manifests to the render directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Copies {
+pub enum BootstrapCopies {
     /// The installer.
     #[default]
     Elsewhere,
@@ -66,7 +66,7 @@ pub enum Copies {
 
 /// A file to write, with its path below the destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct File {
+pub struct BootstrapFile {
     pub path: String,
     pub contents: Vec<u8>,
     /// Whether only its owner may read it.
@@ -74,7 +74,7 @@ pub struct File {
 }
 
 #[derive(Debug, Error)]
-pub enum BootstrapError {
+pub enum BootstrapFilesError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     #[error("{kind} {name:?} is not a valid file name; use lower-case letters, digits, '-' and '.'")]
@@ -94,7 +94,11 @@ pub enum BootstrapError {
 }
 
 /// Returns all files to write.
-pub fn files(inputs: &Inputs, places: &Places, options: &Options) -> Result<Vec<File>, BootstrapError> {
+pub fn files(
+    inputs: &BootstrapInputs,
+    places: &Places,
+    options: &OperatorOptions,
+) -> Result<Vec<BootstrapFile>, BootstrapFilesError> {
     let manifests = installer::last_of_each(&inputs.manifests);
     let mut facts = installer::facts(&manifests, inputs)?;
     facts.images = inputs.images.by_template_name();
@@ -114,20 +118,20 @@ pub fn files(inputs: &Inputs, places: &Places, options: &Options) -> Result<Vec<
     if let Some(release) = &inputs.release {
         files.push(object(RENDER_DIRECTORY, "image-references", release)?);
     }
-    if inputs.copies == Copies::Made {
+    if inputs.copies == BootstrapCopies::Made {
         for manifest in manifests.iter().filter(|manifest| is_copied(manifest)) {
             files.push(copy(manifest)?);
         }
     }
     if let Some(contents) = installer::pull_secret(&manifests, inputs)? {
-        files.push(File {
+        files.push(BootstrapFile {
             path: PULL_SECRET.to_owned(),
             contents,
             secret: true,
         });
     }
     let pod = pod::pod(inputs.images.operator(), places, options);
-    files.push(File {
+    files.push(BootstrapFile {
         path: POD.to_owned(),
         contents: goyaml::to_string(&pod).into_bytes(),
         secret: false,
@@ -138,8 +142,8 @@ pub fn files(inputs: &Inputs, places: &Places, options: &Options) -> Result<Vec<
     Ok(files)
 }
 
-fn controller_config_file(config: &ControllerConfig) -> Result<File, BootstrapError> {
-    let value = manifest(config).map_err(|source| BootstrapError::Represent {
+fn controller_config_file(config: &ControllerConfig) -> Result<BootstrapFile, BootstrapFilesError> {
+    let value = manifest(config).map_err(|source| BootstrapFilesError::Represent {
         object: "the ControllerConfig".to_owned(),
         source,
     })?;
@@ -151,7 +155,7 @@ fn controller_config_file(config: &ControllerConfig) -> Result<File, BootstrapEr
 }
 
 /// Returns the objects from which the operator of the new cluster derives the same ControllerConfig.
-fn for_the_cluster(inputs: &Inputs, options: &Options) -> Vec<(&'static str, Value)> {
+fn for_the_cluster(inputs: &BootstrapInputs, options: &OperatorOptions) -> Vec<(&'static str, Value)> {
     let version = options.release_version.as_deref();
     let mut all = vec![("machine-config-namespace", manifests::namespace())];
     let config_map = |namespace: &str, name: &str, data: Value| {
@@ -192,7 +196,7 @@ fn is_copied(manifest: &Manifest) -> bool {
     manifest.kind != "ControllerConfig" && !is_release && is_rendered_from(manifest)
 }
 
-fn copy(manifest: &Manifest) -> Result<File, BootstrapError> {
+fn copy(manifest: &Manifest) -> Result<BootstrapFile, BootstrapFilesError> {
     let namespace = manifest.value.pointer("/metadata/namespace");
     let words = [
         Some(manifest.kind.to_lowercase()),
@@ -205,7 +209,7 @@ fn copy(manifest: &Manifest) -> Result<File, BootstrapError> {
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
     if !safe {
-        return Err(BootstrapError::Name {
+        return Err(BootstrapFilesError::Name {
             kind: manifest.kind.clone(),
             name: manifest.name.clone(),
         });
@@ -213,12 +217,16 @@ fn copy(manifest: &Manifest) -> Result<File, BootstrapError> {
     object(RENDER_DIRECTORY, &format!("installer-{name}"), &manifest.value)
 }
 
-fn object(directory: &str, name: &str, object: &impl Serialize) -> Result<File, BootstrapError> {
-    let value = serde_json::to_value(object).map_err(|source| BootstrapError::Represent {
+fn object(
+    directory: &str,
+    name: &str,
+    object: &impl Serialize,
+) -> Result<BootstrapFile, BootstrapFilesError> {
+    let value = serde_json::to_value(object).map_err(|source| BootstrapFilesError::Represent {
         object: name.to_owned(),
         source,
     })?;
-    Ok(File {
+    Ok(BootstrapFile {
         path: format!("{directory}/{name}.yaml"),
         contents: goyaml::to_string(&value).into_bytes(),
         secret: false,

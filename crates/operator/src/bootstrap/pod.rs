@@ -3,7 +3,7 @@
 use mco_api::vocabulary::names::component;
 use serde_json::{Value, json};
 
-use crate::options::Options;
+use crate::options::OperatorOptions;
 
 /// Paths of installers on a bootstrap machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Default for Places {
     }
 }
 
-pub(super) fn pod(image: &str, places: &Places, options: &Options) -> Value {
+pub(super) fn pod(image: &str, places: &Places, options: &OperatorOptions) -> Value {
     let Places {
         manifests,
         rendered,

@@ -15,7 +15,7 @@ fn manifests(objects: &[Value]) -> Vec<Manifest> {
     objects.iter().enumerate().flat_map(read).collect()
 }
 
-fn written(inputs: &Inputs, options: &Options) -> BTreeMap<String, String> {
+fn written(inputs: &BootstrapInputs, options: &OperatorOptions) -> BTreeMap<String, String> {
     let files = files(inputs, &Places::default(), options).unwrap();
     let count = files.len();
     let by_path: BTreeMap<String, String> = files
@@ -31,8 +31,8 @@ fn config(files: &BTreeMap<String, String>) -> ControllerConfig {
     serde_json::from_value(manifest::value(text).unwrap()).unwrap()
 }
 
-fn options() -> Options {
-    Options::new("0.1.0")
+fn options() -> OperatorOptions {
+    OperatorOptions::new("0.1.0")
 }
 
 fn object(kind: &str, name: &str, spec: &Value) -> Value {
@@ -48,11 +48,11 @@ fn config_map(name: &str, data: &Value) -> Value {
 
 #[test]
 fn an_installer_that_says_nothing_gets_what_the_offline_render_assumes() {
-    let mut images = Images::default();
+    let mut images = BootstrapImages::default();
     images.set_operator("registry.example.com/mco:1");
-    let inputs = Inputs {
+    let inputs = BootstrapInputs {
         images,
-        ..Inputs::default()
+        ..BootstrapInputs::default()
     };
     let files = written(&inputs, &options());
     let expected = [
@@ -73,7 +73,7 @@ fn an_installer_that_says_nothing_gets_what_the_offline_render_assumes() {
 
 #[test]
 fn manifests_say_what_a_cluster_would() {
-    let inputs = Inputs {
+    let inputs = BootstrapInputs {
         manifests: manifests(&[
             json!({
                 "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure", "metadata": {"name": "cluster"},
@@ -97,7 +97,7 @@ fn manifests_say_what_a_cluster_would() {
         kube_ca: b"KUBE".to_vec(),
         root_ca: "ROOT".to_owned(),
         release_image: "registry.example.com/release@sha256:1".to_owned(),
-        ..Inputs::default()
+        ..BootstrapInputs::default()
     };
     let files = written(&inputs, &options());
     let spec = config(&files).spec;
@@ -122,12 +122,12 @@ fn a_release_names_its_images_for_the_render_and_for_the_cluster() {
         ]},
     });
     let images = ReleaseImages::read(&release).unwrap();
-    let inputs = Inputs {
-        images: Images::of_release(&images).unwrap(),
+    let inputs = BootstrapInputs {
+        images: BootstrapImages::of_release(&images).unwrap(),
         release: Some(release),
-        ..Inputs::default()
+        ..BootstrapInputs::default()
     };
-    let options = Options {
+    let options = OperatorOptions {
         release_version: Some(images.version),
         ..options()
     };
@@ -166,7 +166,7 @@ fn only_what_configs_are_rendered_from_is_copied() {
         "metadata": {"name": "pull-secret", "namespace": "openshift-config"},
         "data": {".dockerconfigjson": "e30="},
     });
-    let mut inputs = Inputs {
+    let mut inputs = BootstrapInputs {
         manifests: manifests(&[
             user,
             secret,
@@ -175,10 +175,10 @@ fn only_what_configs_are_rendered_from_is_copied() {
             json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "ControllerConfig",
                    "metadata": {"name": "machine-config-controller"}, "spec": {}}),
         ]),
-        copies: Copies::Made,
-        ..Inputs::default()
+        copies: BootstrapCopies::Made,
+        ..BootstrapInputs::default()
     };
-    let copied = |inputs: &Inputs| {
+    let copied = |inputs: &BootstrapInputs| {
         let files = written(inputs, &options()).into_keys();
         files
             .filter(|path| path.contains("installer-") || path == PULL_SECRET)
@@ -192,17 +192,17 @@ fn only_what_configs_are_rendered_from_is_copied() {
             PULL_SECRET,
         ]
     );
-    inputs.copies = Copies::Elsewhere;
+    inputs.copies = BootstrapCopies::Elsewhere;
     assert_eq!(copied(&inputs), [PULL_SECRET]);
 }
 
 #[test]
 fn what_is_missing_is_named_with_who_names_it() {
     let refused = |objects: &[Value]| {
-        let inputs = Inputs {
+        let inputs = BootstrapInputs {
             manifests: manifests(objects),
-            copies: Copies::Made,
-            ..Inputs::default()
+            copies: BootstrapCopies::Made,
+            ..BootstrapInputs::default()
         };
         files(&inputs, &Places::default(), &options())
             .unwrap_err()

@@ -12,9 +12,11 @@ use mco_api::vocabulary::conditions::{cluster_operator as condition, status as t
 use mco_api::vocabulary::reasons::{self, cluster_operator as reason};
 use serde_json::{Map, Value};
 
-use crate::progress::{Outcome, Progress, Step};
+use crate::progress::{SyncOutcome, SyncProgress, SyncStep};
 
-pub use pools::{Origin, Release, Reported, is_required, reported_configs, required, status_line};
+pub use pools::{
+    PoolOrigin, ReleaseVersions, Reported, is_required, reported_configs, required, status_line,
+};
 pub use related::related_objects;
 
 const OPERATOR: &str = "operator";
@@ -25,13 +27,13 @@ const INTERRUPTED_BUILDS: &str = "One or more machine config pools' builds have 
 
 /// The inputs of a status.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation<'a> {
+pub struct ClusterOperatorInputs<'a> {
     /// The release of this operator.
     pub release: &'a str,
     pub image: &'a str,
     /// Whether the cluster had no objects of ours when this operator started.
     pub bringup: bool,
-    pub progress: &'a Progress,
+    pub progress: &'a SyncProgress,
     pub pools: &'a [MachineConfigPool],
     /// See [`evaluations::reason`].
     pub evaluation: Option<&'a str>,
@@ -60,7 +62,7 @@ pub fn initial(now: &Time) -> ClusterOperatorStatus {
 /// Returns the status after a sync.
 pub fn report(
     before: &ClusterOperatorStatus,
-    situation: &Situation<'_>,
+    situation: &ClusterOperatorInputs<'_>,
     now: &Time,
 ) -> ClusterOperatorStatus {
     let mut after = before.clone();
@@ -99,7 +101,7 @@ pub fn deployed(status: &ClusterOperatorStatus) -> Option<&str> {
 }
 
 /// Returns the versions. An operator that does not run from an image leaves the reported image unchanged.
-fn versions(before: &ClusterOperatorStatus, situation: &Situation<'_>) -> Vec<OperandVersion> {
+fn versions(before: &ClusterOperatorStatus, situation: &ClusterOperatorInputs<'_>) -> Vec<OperandVersion> {
     let version = |name: &str, version: &str| OperandVersion {
         name: name.to_owned(),
         version: version.to_owned(),
@@ -119,17 +121,17 @@ fn versions(before: &ClusterOperatorStatus, situation: &Situation<'_>) -> Vec<Op
 fn available(
     before: &ClusterOperatorStatus,
     versions: &[OperandVersion],
-    situation: &Situation<'_>,
+    situation: &ClusterOperatorInputs<'_>,
     now: &Time,
 ) -> ClusterOperatorCondition {
     let not = |reason: &str, message: &str| new(condition::AVAILABLE, truth::FALSE, reason, message, now);
-    let essential = |(step, _): &(Step, &str)| step.is_essential();
+    let essential = |(step, _): &(SyncStep, &str)| step.is_essential();
     if let Some((step, why)) = situation.progress.failures().find(essential) {
         return not(&reason::failed(step.name()), why);
     }
     let was_available = holds(before, condition::AVAILABLE);
     for (step, what) in situation.progress.waiting() {
-        let is_down = matches!(situation.progress.of(step), Some(Outcome::NotRunning(_)));
+        let is_down = matches!(situation.progress.of(step), Some(SyncOutcome::NotRunning(_)));
         if is_down || (step.is_essential() && !was_available) {
             return not(&format!("{}NotReady", step.name()), what);
         }
@@ -149,7 +151,7 @@ fn available(
 
 fn progressing(
     before: &ClusterOperatorStatus,
-    situation: &Situation<'_>,
+    situation: &ClusterOperatorInputs<'_>,
     now: &Time,
 ) -> ClusterOperatorCondition {
     let release = situation.release;
@@ -173,10 +175,10 @@ fn progressing(
 
 fn degraded(
     before: &ClusterOperatorStatus,
-    situation: &Situation<'_>,
+    situation: &ClusterOperatorInputs<'_>,
     now: &Time,
 ) -> ClusterOperatorCondition {
-    let failures: Vec<(Step, &str)> = situation.progress.failures().collect();
+    let failures: Vec<(SyncStep, &str)> = situation.progress.failures().collect();
     let Some((first, _)) = failures.first() else {
         return new(condition::DEGRADED, truth::FALSE, reasons::AS_EXPECTED, "", now);
     };
@@ -198,7 +200,7 @@ fn degraded(
 }
 
 /// Reports the most severe cause: degraded machines, then an interrupted build, then outdated boot images.
-fn upgradeable(situation: &Situation<'_>, now: &Time) -> ClusterOperatorCondition {
+fn upgradeable(situation: &ClusterOperatorInputs<'_>, now: &Time) -> ClusterOperatorCondition {
     let pools = situation.pools;
     let (holds, reason, message) = if pools.iter().any(pools::is_degraded) {
         (truth::FALSE, reason::DEGRADED_POOL, DEGRADED_POOLS)
@@ -213,7 +215,7 @@ fn upgradeable(situation: &Situation<'_>, now: &Time) -> ClusterOperatorConditio
 }
 
 /// The finding is in the reason and not in the message, because fleet-wide searches look there.
-fn evaluated(situation: &Situation<'_>, now: &Time) -> ClusterOperatorCondition {
+fn evaluated(situation: &ClusterOperatorInputs<'_>, now: &Time) -> ClusterOperatorCondition {
     let (holds, reason) = match situation.evaluation {
         Some(found) => (truth::TRUE, found),
         None => (truth::FALSE, reasons::AS_EXPECTED),
@@ -222,7 +224,7 @@ fn evaluated(situation: &Situation<'_>, now: &Time) -> ClusterOperatorCondition 
 }
 
 /// Returns one line per pool, and what the required pools still lack.
-fn extension(situation: &Situation<'_>) -> Value {
+fn extension(situation: &ClusterOperatorInputs<'_>) -> Value {
     let mut lines: Map<String, Value> = situation
         .pools
         .iter()
@@ -231,7 +233,9 @@ fn extension(situation: &Situation<'_>) -> Value {
             (name, Value::String(status_line(pool)))
         })
         .collect();
-    if let Some(Outcome::Waiting(what) | Outcome::Failed(what)) = situation.progress.of(Step::RequiredPools) {
+    if let Some(SyncOutcome::Waiting(what) | SyncOutcome::Failed(what)) =
+        situation.progress.of(SyncStep::RequiredPools)
+    {
         lines.insert(LAST_SYNC_ERROR.to_owned(), Value::String(what.clone()));
     }
     Value::Object(lines)

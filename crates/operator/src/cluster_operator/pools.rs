@@ -7,11 +7,11 @@ use mco_api::machine_config_pool::{MachineConfigPoolCondition, MachineConfigPool
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::vocabulary::{annotations, labels};
 
-use crate::progress::Settled;
+use crate::progress::SyncResult;
 
 /// The target release of an upgrade.
 #[derive(Debug, Clone, Copy)]
-pub struct Release<'a> {
+pub struct ReleaseVersions<'a> {
     /// The version of the controllers that render.
     pub controller: &'a str,
     pub version: &'a str,
@@ -21,14 +21,14 @@ pub struct Release<'a> {
 
 /// The origin of a config that a pool reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct PoolOrigin {
     pub annotations: BTreeMap<String, String>,
     /// Set for rendered configs only.
     pub os_image: String,
 }
 
 /// The existing configs that pools report, by name.
-pub type Reported = BTreeMap<String, Origin>;
+pub type Reported = BTreeMap<String, PoolOrigin>;
 
 /// Returns the rendered configs in the status of the required pools.
 pub fn reported_configs(pools: &[MachineConfigPool]) -> Vec<String> {
@@ -55,8 +55,8 @@ fn sources(status: &MachineConfigPoolStatus) -> impl Iterator<Item = &str> {
 pub fn required(
     pools: &[MachineConfigPool],
     reported: &Reported,
-    release: Release<'_>,
-) -> Result<Settled, String> {
+    release: ReleaseVersions<'_>,
+) -> Result<SyncResult, String> {
     let mut failing: Vec<String> = pools
         .iter()
         .filter(|pool| is_degraded(pool))
@@ -89,7 +89,7 @@ pub fn required(
             missing.push(under_way(pool));
         }
     }
-    let told = |all: &[String]| {
+    let observed = |all: &[String]| {
         let all: Vec<String> = all.iter().map(|one| format!("error {one}")).collect();
         format!(
             "error during syncRequiredMachineConfigPools: [{}]",
@@ -97,12 +97,12 @@ pub fn required(
         )
     };
     if !failing.is_empty() {
-        return Err(told(&failing));
+        return Err(observed(&failing));
     }
     Ok(if missing.is_empty() {
-        Settled::Yes
+        SyncResult::Yes
     } else {
-        Settled::NotYet(told(&missing))
+        SyncResult::NotYet(observed(&missing))
     })
 }
 
@@ -164,7 +164,7 @@ fn status(pool: &MachineConfigPool) -> MachineConfigPoolStatus {
 }
 
 /// Returns why the reported config is not of this release. The order of the checks is that of the reference.
-fn behind(pool: &MachineConfigPool, reported: &Reported, release: Release<'_>) -> Option<String> {
+fn behind(pool: &MachineConfigPool, reported: &Reported, release: ReleaseVersions<'_>) -> Option<String> {
     let pool_name = name(pool);
     let status = status(pool);
     let rendered = status.configuration.name();
@@ -215,7 +215,7 @@ fn behind(pool: &MachineConfigPool, reported: &Reported, release: Release<'_>) -
 }
 
 /// Returns why a rendered config is of another release, although it has the same controller version.
-fn foreign(pool: &str, config: &str, origin: &Origin, release: Release<'_>) -> Option<String> {
+fn foreign(pool: &str, config: &str, origin: &PoolOrigin, release: ReleaseVersions<'_>) -> Option<String> {
     let overridden = origin
         .annotations
         .contains_key(annotations::OS_IMAGE_URL_OVERRIDDEN);

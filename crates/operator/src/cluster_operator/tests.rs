@@ -36,15 +36,15 @@ fn pool(name: &str, counts: [i32; 4], conditions: &[(&str, &str, &str)]) -> Mach
 }
 
 static NO_IMAGES: BTreeMap<String, String> = BTreeMap::new();
-const RELEASE: Release<'_> = Release {
+const RELEASE: ReleaseVersions<'_> = ReleaseVersions {
     controller: "v1",
     version: "4.14.0",
     images: &NO_IMAGES,
 };
 
-fn origin(annotations: &[(&str, &str)]) -> Origin {
+fn origin(annotations: &[(&str, &str)]) -> PoolOrigin {
     let annotations = annotations.iter();
-    Origin {
+    PoolOrigin {
         annotations: annotations
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect(),
@@ -87,14 +87,14 @@ fn degraded_worker() -> MachineConfigPool {
     )
 }
 
-fn progress(outcomes: &[(Step, Outcome)]) -> Progress {
-    let mut progress = Progress::default();
+fn progress(outcomes: &[(SyncStep, SyncOutcome)]) -> SyncProgress {
+    let mut progress = SyncProgress::default();
     for step in [
-        Step::CustomResourceDefinitions,
-        Step::MachineConfigPools,
-        Step::MachineConfigController,
+        SyncStep::CustomResourceDefinitions,
+        SyncStep::MachineConfigPools,
+        SyncStep::MachineConfigController,
     ] {
-        progress.set(step, Outcome::Done);
+        progress.set(step, SyncOutcome::Done);
     }
     for (step, outcome) in outcomes {
         progress.set(*step, outcome.clone());
@@ -102,18 +102,21 @@ fn progress(outcomes: &[(Step, Outcome)]) -> Progress {
     progress
 }
 
-fn with_pools(pools: &[MachineConfigPool]) -> Progress {
+fn with_pools(pools: &[MachineConfigPool]) -> SyncProgress {
     let outcome = match required(pools, &rendered_by("v1", "4.14.0"), RELEASE) {
-        Ok(Settled::NotYet(what)) => Outcome::Waiting(what),
-        Ok(_) => Outcome::Done,
-        Err(why) => Outcome::Failed(why),
+        Ok(SyncResult::NotYet(what)) => SyncOutcome::Waiting(what),
+        Ok(_) => SyncOutcome::Done,
+        Err(why) => SyncOutcome::Failed(why),
     };
-    progress(&[(Step::RequiredPools, outcome)])
+    progress(&[(SyncStep::RequiredPools, outcome)])
 }
 
-use crate::progress::Settled;
+use crate::progress::SyncResult;
 
-fn told(before: &ClusterOperatorStatus, situation: &Situation<'_>) -> (ClusterOperatorStatus, Vec<String>) {
+fn observed(
+    before: &ClusterOperatorStatus,
+    situation: &ClusterOperatorInputs<'_>,
+) -> (ClusterOperatorStatus, Vec<String>) {
     let after = report(before, situation, &at(100));
     let lines = after.conditions.iter().map(|one| {
         format!("{}={} {} {}", one.type_, one.status, one.reason, one.message)
@@ -138,8 +141,8 @@ fn running(release: &str) -> ClusterOperatorStatus {
     status
 }
 
-fn situation<'a>(progress: &'a Progress, pools: &'a [MachineConfigPool]) -> Situation<'a> {
-    Situation {
+fn situation<'a>(progress: &'a SyncProgress, pools: &'a [MachineConfigPool]) -> ClusterOperatorInputs<'a> {
+    ClusterOperatorInputs {
         release: "4.14.0",
         image: "registry.example.com/mco:1",
         bringup: false,
@@ -158,7 +161,7 @@ const UPGRADEABLE: &str = "Upgradeable=True AsExpected";
 fn a_healthy_cluster_says_so() {
     let pools = [updated("master"), updated("worker")];
     let progress = with_pools(&pools);
-    let (status, lines) = told(&running("4.14.0"), &situation(&progress, &pools));
+    let (status, lines) = observed(&running("4.14.0"), &situation(&progress, &pools));
     assert_eq!(
         lines,
         [
@@ -183,7 +186,7 @@ fn a_healthy_cluster_says_so() {
 fn a_degraded_pool_is_named_with_its_node_and_reason() {
     let pools = [updated("master"), degraded_worker()];
     let progress = with_pools(&pools);
-    let (status, lines) = told(&running("4.14.0"), &situation(&progress, &pools));
+    let (status, lines) = observed(&running("4.14.0"), &situation(&progress, &pools));
     let cause = r#"error during syncRequiredMachineConfigPools: [error MachineConfigPool worker is not ready, retrying. Status: (pool degraded: true total: 11, ready 0, updated: 0, unavailable: 11, reason: Node worker-3 is reporting: "content mismatch for file \"/etc/a\"")]"#;
     assert_eq!(
         lines,
@@ -206,7 +209,7 @@ fn a_degraded_pool_is_named_with_its_node_and_reason() {
     );
 
     let pools = [updated("master"), updated("worker")];
-    let (recovered, _) = told(&status, &situation(&with_pools(&pools), &pools));
+    let (recovered, _) = observed(&status, &situation(&with_pools(&pools), &pools));
     assert_eq!(
         degradation(&recovered),
         None,
@@ -253,18 +256,18 @@ fn upgrade_blockers_are_reported_by_severity() {
             &pools[1..]
         };
         let progress = with_pools(pools);
-        let situation = Situation {
+        let situation = ClusterOperatorInputs {
             boot_images,
             ..situation(&progress, pools)
         };
         let status = report(&running("4.14.0"), &situation, &at(100));
-        let told = status
+        let observed = status
             .conditions
             .iter()
             .find(|one| one.type_ == "Upgradeable")
             .unwrap();
         assert_eq!(
-            format!("{} {} {}", told.status, told.reason, told.message),
+            format!("{} {} {}", observed.status, observed.reason, observed.message),
             expected,
             "{name}"
         );
@@ -278,7 +281,7 @@ fn what_is_under_way_is_neither_degraded_nor_unavailable() {
         updated("worker"),
     ];
     let progress = with_pools(&pools);
-    let (status, lines) = told(&running("4.14.0"), &situation(&progress, &pools));
+    let (status, lines) = observed(&running("4.14.0"), &situation(&progress, &pools));
     assert_eq!(
         lines,
         [
@@ -306,13 +309,13 @@ fn a_new_release_is_reported_when_the_required_pools_have_it() {
         updated("worker"),
     ];
     let progress = with_pools(&moving);
-    let (status, lines) = told(&running("4.13.0"), &situation(&progress, &moving));
+    let (status, lines) = observed(&running("4.13.0"), &situation(&progress, &moving));
     assert_eq!(lines[1], "Progressing=True  Working towards 4.14.0");
     assert_eq!(deployed(&status), Some("4.13.0"));
 
     let broken = [updated("master"), degraded_worker()];
     let progress = with_pools(&broken);
-    let (status, lines) = told(&status, &situation(&progress, &broken));
+    let (status, lines) = observed(&status, &situation(&progress, &broken));
     assert_eq!(lines[1], "Progressing=True  Unable to apply 4.14.0");
     assert!(lines[2].starts_with("Degraded=True RequiredPoolsFailed Unable to apply 4.14.0: error during"));
     assert_eq!(deployed(&status), Some("4.13.0"), "not while something fails");
@@ -321,7 +324,7 @@ fn a_new_release_is_reported_when_the_required_pools_have_it() {
         updated("master"),
         pool("worker", [3, 1, 1, 1], &[("Updating", "", "")]),
     ];
-    let (status, lines) = told(&status, &situation(&with_pools(&done), &done));
+    let (status, lines) = observed(&status, &situation(&with_pools(&done), &done));
     assert_eq!(lines[1], "Progressing=False AsExpected Cluster version is 4.14.0");
     assert_eq!(deployed(&status), Some("4.14.0"), "workers may follow later");
 }
@@ -329,14 +332,14 @@ fn a_new_release_is_reported_when_the_required_pools_have_it() {
 #[test]
 fn a_cluster_that_starts_is_bootstrapping_and_not_yet_available() {
     let waiting = progress(&[(
-        Step::MachineConfigController,
-        Outcome::Waiting("ControllerConfig has not completed".to_owned()),
+        SyncStep::MachineConfigController,
+        SyncOutcome::Waiting("ControllerConfig has not completed".to_owned()),
     )]);
-    let starting = Situation {
+    let starting = ClusterOperatorInputs {
         bringup: true,
         ..situation(&waiting, &[])
     };
-    let (_, lines) = told(&initial(&at(1)), &starting);
+    let (_, lines) = observed(&initial(&at(1)), &starting);
     assert_eq!(
         lines[..2],
         [
@@ -344,7 +347,7 @@ fn a_cluster_that_starts_is_bootstrapping_and_not_yet_available() {
             "Progressing=True  Cluster is bootstrapping 4.14.0",
         ]
     );
-    let (_, lines) = told(&running("4.14.0"), &situation(&waiting, &[]));
+    let (_, lines) = observed(&running("4.14.0"), &situation(&waiting, &[]));
     assert!(
         lines[0].starts_with("Available=True"),
         "{}: a change under way is no outage",
@@ -358,27 +361,30 @@ fn it_is_not_available_when_nothing_works() {
         (
             "a step that machines depend on fails",
             (
-                Step::MachineConfigController,
-                Outcome::Failed("no platform".to_owned()),
+                SyncStep::MachineConfigController,
+                SyncOutcome::Failed("no platform".to_owned()),
             ),
             "Available=False MachineConfigControllerFailed no platform",
         ),
         (
             "the server is down",
             (
-                Step::MachineConfigServer,
-                Outcome::NotRunning("daemonset machine-config-server is not ready".to_owned()),
+                SyncStep::MachineConfigServer,
+                SyncOutcome::NotRunning("daemonset machine-config-server is not ready".to_owned()),
             ),
             "Available=False MachineConfigServerNotReady daemonset machine-config-server is not ready",
         ),
         (
             "something beside the machines fails",
-            (Step::NetworkPolicies, Outcome::Failed("forbidden".to_owned())),
+            (
+                SyncStep::NetworkPolicies,
+                SyncOutcome::Failed("forbidden".to_owned()),
+            ),
             BEFORE,
         ),
     ] {
         let progress = progress(&[outcome]);
-        let (_, lines) = told(&running("4.14.0"), &situation(&progress, &[]));
+        let (_, lines) = observed(&running("4.14.0"), &situation(&progress, &[]));
         assert_eq!(lines[0], expected, "{name}");
     }
 }
@@ -386,10 +392,13 @@ fn it_is_not_available_when_nothing_works() {
 #[test]
 fn every_failure_is_reported_and_the_first_is_the_reason() {
     let progress = progress(&[
-        (Step::NetworkPolicies, Outcome::Failed("first".to_owned())),
-        (Step::MachineConfigDaemon, Outcome::Failed("second".to_owned())),
+        (SyncStep::NetworkPolicies, SyncOutcome::Failed("first".to_owned())),
+        (
+            SyncStep::MachineConfigDaemon,
+            SyncOutcome::Failed("second".to_owned()),
+        ),
     ]);
-    let (_, lines) = told(&running("4.14.0"), &situation(&progress, &[]));
+    let (_, lines) = observed(&running("4.14.0"), &situation(&progress, &[]));
     assert_eq!(
         lines[2],
         "Degraded=True NetworkPoliciesFailed Failed to resync 4.14.0 because: first; second"
@@ -404,16 +413,16 @@ fn required_pools_hold_an_upgrade_and_others_do_not() {
         pool.metadata.generation = Some(generation);
         pool
     };
-    let told = |text: &str| format!("error during syncRequiredMachineConfigPools: [error {text}]");
+    let observed = |text: &str| format!("error during syncRequiredMachineConfigPools: [error {text}]");
     let mut fresh = updated("master");
     fresh.status = None;
     fresh.spec.configuration.reference.name = None;
     for (name, pools, expected) in [
-        ("no pools", vec![], Ok(Settled::Yes)),
+        ("no pools", vec![], Ok(SyncResult::Yes)),
         (
             "all updated",
             vec![updated("master"), updated("worker")],
-            Ok(Settled::Yes),
+            Ok(SyncResult::Yes),
         ),
         (
             "a worker pool lags",
@@ -421,33 +430,33 @@ fn required_pools_hold_an_upgrade_and_others_do_not() {
                 updated("master"),
                 pool("worker", [3, 0, 0, 0], &[("Updating", "", "")]),
             ],
-            Ok(Settled::Yes),
+            Ok(SyncResult::Yes),
         ),
         (
             "nothing was rendered yet",
             vec![fresh],
-            Ok(Settled::NotYet(told(
+            Ok(SyncResult::NotYet(observed(
                 "MachineConfigPool master has not progressed to latest configuration: configuration spec for pool master is empty: <unknown>, retrying",
             ))),
         ),
         (
             "paused with work left",
             vec![paused(&[("Updating", "", "")], 2)],
-            Err(told(
+            Err(observed(
                 "required MachineConfigPool master is paused and cannot sync until it is unpaused",
             )),
         ),
         (
             "paused without work",
             vec![paused(&[("Updated", "", "")], 3)],
-            Err(told(
+            Err(observed(
                 "the required MachineConfigPool master was paused with no pending updates; no further syncing will occur until it is unpaused",
             )),
         ),
         (
             "paused and known to be up to date",
             vec![paused(&[("Updated", "", "")], 2)],
-            Ok(Settled::Yes),
+            Ok(SyncResult::Yes),
         ),
         (
             "rendering fails",
@@ -460,7 +469,7 @@ fn required_pools_hold_an_upgrade_and_others_do_not() {
                     "Failed to render configuration for pool worker: x",
                 )],
             )],
-            Err(told(
+            Err(observed(
                 "MachineConfigPool worker is not ready, retrying. Status: (pool degraded: true total: 1, ready 1, updated: 1, unavailable: 0, reason: Failed to render configuration for pool worker: x)",
             )),
         ),
@@ -524,7 +533,7 @@ fn a_required_pool_at_the_config_of_another_release_has_not_arrived() {
         ),
     ] {
         let found = required(&[pool], &reported, RELEASE);
-        assert_eq!(found, Ok(Settled::NotYet(not_progressed(&expected))), "{name}");
+        assert_eq!(found, Ok(SyncResult::NotYet(not_progressed(&expected))), "{name}");
     }
 }
 
@@ -561,7 +570,7 @@ fn a_required_pool_whose_config_was_made_from_anything_older_has_not_arrived() {
         ),
     ] {
         let found = required(&[pool], &reported, RELEASE);
-        assert_eq!(found, Ok(Settled::NotYet(not_progressed(&expected))), "{name}");
+        assert_eq!(found, Ok(SyncResult::NotYet(not_progressed(&expected))), "{name}");
     }
 }
 
@@ -574,19 +583,22 @@ fn not_progressed(why: &str) -> String {
 #[test]
 fn a_required_pool_has_the_image_of_the_release_unless_it_is_overridden() {
     let images = BTreeMap::from([("master".to_owned(), "image:2".to_owned())]);
-    let release = Release {
+    let release = ReleaseVersions {
         images: &images,
         ..RELEASE
     };
     // Image and version are both older: the image is checked first.
     let found = required(&[updated("master")], &rendered_by("v1", "4.13.0"), release);
     let why = "osImageURL mismatch for master in rendered-master-1 expected: image:2 got: image:1";
-    assert_eq!(found, Ok(Settled::NotYet(not_progressed(why))));
+    assert_eq!(found, Ok(SyncResult::NotYet(not_progressed(why))));
     let mut chosen = rendered_by("v1", "4.14.0");
     let rendered = chosen.get_mut("rendered-master-1").unwrap();
     let overridden = annotations::OS_IMAGE_URL_OVERRIDDEN.to_owned();
     rendered.annotations.insert(overridden, "true".to_owned());
-    assert_eq!(required(&[updated("master")], &chosen, release), Ok(Settled::Yes));
+    assert_eq!(
+        required(&[updated("master")], &chosen, release),
+        Ok(SyncResult::Yes)
+    );
 }
 
 #[test]
@@ -625,7 +637,7 @@ fn a_setting_that_will_be_forbidden_is_a_condition_and_no_degradation() {
     let pools = [updated("master"), updated("worker")];
     let progress = with_pools(&pools);
     let found = "runc: transition to default crun";
-    let situation = Situation {
+    let situation = ClusterOperatorInputs {
         evaluation: Some(found),
         ..situation(&progress, &pools)
     };

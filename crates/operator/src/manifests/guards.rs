@@ -157,7 +157,7 @@ fn binding(policy: &str) -> Value {
 
 /// The address of the webhook for the API server.
 #[derive(Clone, Debug)]
-pub enum Endpoint<'a> {
+pub enum WebhookEndpoint<'a> {
     /// The operator's own Service.
     Service { path: &'a str },
     /// A URL, for an operator outside of the cluster.
@@ -166,14 +166,14 @@ pub enum Endpoint<'a> {
 
 /// Returns the webhook configuration. It fails open: an unavailable operator must not block any client, least of all
 /// the controllers, and everything is validated again when it is rendered.
-pub fn webhook_configuration(endpoint: &Endpoint<'_>, authorities: &str) -> Value {
+pub fn webhook_configuration(endpoint: &WebhookEndpoint<'_>, authorities: &str) -> Value {
     let bundle = BASE64.encode(authorities);
     let client = match endpoint {
-        Endpoint::Service { path } => json!({
+        WebhookEndpoint::Service { path } => json!({
             "caBundle": bundle,
             "service": {"name": component::OPERATOR, "namespace": names::NAMESPACE, "path": path, "port": 443},
         }),
-        Endpoint::Url(url) => json!({"caBundle": bundle, "url": url}),
+        WebhookEndpoint::Url(url) => json!({"caBundle": bundle, "url": url}),
     };
     json!({
         "apiVersion": ADMISSION,

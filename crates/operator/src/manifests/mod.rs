@@ -19,14 +19,14 @@ use thiserror::Error;
 pub use access::{access, bootstrapper_binding, operands_access};
 pub use alerts::alerts;
 pub use dashboard::dashboard;
-pub use guards::{Endpoint, guards, webhook_configuration};
+pub use guards::{WebhookEndpoint, guards, webhook_configuration};
 pub(crate) use metrics::{METRICS_AUTHORITY, SCRAPED, Scraped};
 pub use network::network_policies;
 pub use workloads::{LOG_LEVEL_VARIABLE, controller, daemon, operator, server};
 
 /// The settings of an installation.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ManifestSettings {
     /// The image with the `mco` binary.
     pub image: String,
     /// The API server's address for new machines; if empty, detected by the operator.
@@ -39,14 +39,14 @@ pub struct Settings {
 
 #[derive(Debug, Error)]
 #[error("cannot write {object} as YAML: {source}")]
-pub struct PrintError {
+pub struct ManifestPrintError {
     pub object: String,
     #[source]
     pub source: serde_saphyr::SerializeError,
 }
 
 /// Returns all objects except CRDs, alerts and the dashboard.
-pub fn installation(settings: &Settings) -> Vec<Value> {
+pub fn installation(settings: &ManifestSettings) -> Vec<Value> {
     let mut all = vec![namespace()];
     all.extend(access());
     all.extend(guards());
@@ -61,7 +61,7 @@ pub fn installation(settings: &Settings) -> Vec<Value> {
 /// Returns the objects of an installation in the order of an uninstall: first the components that would recreate the
 /// rest, then the policies that guard it. CRDs are kept, because deleting them deletes the users' objects, and so is
 /// the namespace of the machines, which others use too.
-pub fn removal(settings: &Settings) -> Vec<Value> {
+pub fn removal(settings: &ManifestSettings) -> Vec<Value> {
     let rank = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         match object["kind"].as_str().unwrap_or_default() {
@@ -89,7 +89,7 @@ pub fn removal(settings: &Settings) -> Vec<Value> {
 }
 
 /// Returns the objects as a stream of YAML documents.
-pub fn to_yaml(objects: &[Value]) -> Result<String, PrintError> {
+pub fn to_yaml(objects: &[Value]) -> Result<String, ManifestPrintError> {
     let mut text = String::new();
     for (index, object) in objects.iter().enumerate() {
         if index > 0 {
@@ -97,7 +97,7 @@ pub fn to_yaml(objects: &[Value]) -> Result<String, PrintError> {
         }
         let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
         let document = serde_saphyr::to_string_with_options(object, options);
-        let document = document.map_err(|source| PrintError {
+        let document = document.map_err(|source| ManifestPrintError {
             object: described(object),
             source,
         })?;

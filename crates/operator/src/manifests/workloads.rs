@@ -5,7 +5,7 @@ use mco_api::vocabulary::labels;
 use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
 
-use super::{Settings, metadata, metrics};
+use super::{ManifestSettings, metadata, metrics};
 
 /// The metrics port. No other component of the cluster uses 9001.
 pub(super) const METRICS_PORT: u16 = 9001;
@@ -27,7 +27,7 @@ const TEMPLATES_IN_IMAGE: &str = "/etc/mcc/templates";
 const DAEMON_GRACE_SECONDS: u32 = 600;
 
 /// Returns the operator's Deployment, with its Service for admission and metrics.
-pub fn operator(settings: &Settings) -> Vec<Value> {
+pub fn operator(settings: &ManifestSettings) -> Vec<Value> {
     let mut arguments = vec![
         "operator".to_owned(),
         "--deploy".to_owned(),
@@ -73,7 +73,7 @@ pub fn operator(settings: &Settings) -> Vec<Value> {
 
 /// Returns the controller's Deployment: two replicas with leader election, so that a failed node costs seconds and not
 /// minutes.
-pub fn controller(settings: &Settings) -> Vec<Value> {
+pub fn controller(settings: &ManifestSettings) -> Vec<Value> {
     let mut arguments = vec!["controller".to_owned()];
     arguments.extend(metrics::arguments(METRICS_PORT));
     if !settings.templates_image.is_empty() {
@@ -143,7 +143,7 @@ fn templates_copier(image: &str) -> Value {
 }
 
 /// Returns the daemons' DaemonSet, which is privileged because it changes its hosts.
-pub fn daemon(settings: &Settings) -> Vec<Value> {
+pub fn daemon(settings: &ManifestSettings) -> Vec<Value> {
     let mut arguments = ["daemon", "start", "--root=/rootfs"].map(str::to_owned).to_vec();
     arguments.extend(metrics::arguments(DAEMON_METRICS_PORT));
     let mut container = container(
@@ -181,7 +181,7 @@ pub fn daemon(settings: &Settings) -> Vec<Value> {
 }
 
 /// Returns the config servers' DaemonSet, on the control plane's own addresses.
-pub fn server(settings: &Settings) -> Vec<Value> {
+pub fn server(settings: &ManifestSettings) -> Vec<Value> {
     let mut arguments = vec![
         "server".to_owned(),
         format!("--secure-port={SERVER_PORT}"),
@@ -234,7 +234,7 @@ pub fn server(settings: &Settings) -> Vec<Value> {
     ]
 }
 
-fn container(name: &str, settings: &Settings, arguments: &[String], ports: &Value) -> Value {
+fn container(name: &str, settings: &ManifestSettings, arguments: &[String], ports: &Value) -> Value {
     let mut container = json!({
         "name": name,
         "image": settings.image,
@@ -265,7 +265,7 @@ fn unprivileged() -> Value {
 }
 
 /// The default level is omitted, so that existing pods are not replaced.
-fn log_level(settings: &Settings) -> Option<Value> {
+fn log_level(settings: &ManifestSettings) -> Option<Value> {
     match settings.log_level {
         LogLevel::Normal => None,
         level => Some(json!({"name": LOG_LEVEL_VARIABLE, "value": level.name()})),

@@ -9,17 +9,17 @@ use mco_api::vocabulary::names;
 use mco_core::config::semantic;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, ClusterError, failed, metadata, own_fields};
+use crate::cluster::{ClusterError, OperatorClient, failed, metadata, own_fields};
 use crate::manifests;
 
 /// A kind is served shortly after its CRD is stored.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(10);
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The prefix of the annotation that a release's manifests carry for each of their cluster profiles.
 const RELEASE_PROFILE: &str = "include.release.openshift.io/";
 
 /// Creates our own namespace and the one of the machines' user data.
-pub async fn namespaces(cluster: &Cluster) -> Result<(), ClusterError> {
+pub async fn namespaces(cluster: &OperatorClient) -> Result<(), ClusterError> {
     cluster.apply(&manifests::namespace()).await?;
     let machines = Namespace {
         metadata: metadata(None, names::MACHINE_API_NAMESPACE),
@@ -30,7 +30,7 @@ pub async fn namespaces(cluster: &Cluster) -> Result<(), ClusterError> {
 
 /// Applies our own CRDs, unless those of another owner are compatible; foreign CRDs are created only where they are
 /// missing.
-pub async fn definitions(cluster: &Cluster) -> Result<(), ClusterError> {
+pub async fn definitions(cluster: &OperatorClient) -> Result<(), ClusterError> {
     for definition in own_crds() {
         let wanted = serde_json::to_value(&definition).map_err(|source| ClusterError::Encode {
             object: "a CustomResourceDefinition".to_owned(),
@@ -80,7 +80,7 @@ fn served_versions(definition: &Value) -> BTreeSet<&str> {
 }
 
 /// Waits until the API server serves the kind. A timeout is not an error here: later requests report it.
-async fn established(cluster: &Cluster, name: &str) -> Result<(), ClusterError> {
+async fn established(cluster: &OperatorClient, name: &str) -> Result<(), ClusterError> {
     let definitions = cluster.all::<CustomResourceDefinition>();
     let deadline = tokio::time::Instant::now() + ESTABLISHED_WITHIN;
     while tokio::time::Instant::now() < deadline {
@@ -93,7 +93,7 @@ async fn established(cluster: &Cluster, name: &str) -> Result<(), ClusterError> 
         if conditions.any(|condition| condition.type_ == "Established" && condition.status == "True") {
             return Ok(());
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }

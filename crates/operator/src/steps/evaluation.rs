@@ -3,11 +3,11 @@
 use kube::api::ListParams;
 use mco_api::{ContainerRuntimeConfig, KubeletConfig};
 
-use crate::cluster::{Cluster, ClusterError, failed};
+use crate::cluster::{ClusterError, OperatorClient, failed};
 use crate::cluster_operator::evaluations;
 
 /// See [`evaluations::reason`].
-pub(crate) async fn evaluation(cluster: &Cluster) -> Result<Option<String>, ClusterError> {
+pub(crate) async fn evaluation(cluster: &OperatorClient) -> Result<Option<String>, ClusterError> {
     let every = ListParams::default();
     let kubelets = cluster.all::<KubeletConfig>().list(&every).await;
     let kubelets = kubelets.map_err(failed("listing", || "KubeletConfigs".to_owned()))?;

@@ -8,12 +8,12 @@ use mco_api::machine_configuration::{
 };
 use mco_api::vocabulary::conditions::{machine_configuration as condition, status};
 use mco_core::config::feature_gates::FeatureGates;
-use mco_core::generators::boot_images::{self, FEATURE_GATE, Gate, Surroundings};
+use mco_core::generators::boot_images::{self, BootImageContext, BootImageGate, FEATURE_GATE};
 use serde_json::json;
 use thiserror::Error;
 
-use crate::cluster::{Cluster, ClusterError, OPERATOR, failed};
-use crate::facts::Facts;
+use crate::cluster::{ClusterError, OPERATOR, OperatorClient, failed};
+use crate::facts::ObservedFacts;
 use crate::steps::user_data::Upgrade;
 
 #[derive(Debug, Error)]
@@ -25,7 +25,7 @@ pub enum MachineConfigurationError {
 }
 
 /// Returns the MachineConfiguration, creating it if there is none.
-pub async fn present(cluster: &Cluster) -> Result<MachineConfiguration, ClusterError> {
+pub async fn present(cluster: &OperatorClient) -> Result<MachineConfiguration, ClusterError> {
     let found = cluster
         .find::<MachineConfiguration>(MACHINE_CONFIGURATION_NAME)
         .await?;
@@ -43,16 +43,16 @@ pub async fn present(cluster: &Cluster) -> Result<MachineConfiguration, ClusterE
 
 /// Writes the status about boot images: the enforcement in effect, and whether they can be updated.
 pub async fn boot_images(
-    cluster: &Cluster,
-    facts: &Facts,
+    cluster: &OperatorClient,
+    facts: &ObservedFacts,
     release: &str,
     settings: &mut MachineConfiguration,
 ) -> Result<(), MachineConfigurationError> {
     let enforced = boot_images::enforcement(settings, &surroundings(facts, release));
-    let told = settings.status.get_or_insert_default();
-    if told.boot_image_skew_enforcement_status != enforced {
+    let reported = settings.status.get_or_insert_default();
+    if reported.boot_image_skew_enforcement_status != enforced {
         write(cluster, enforced.as_ref()).await?;
-        told.boot_image_skew_enforcement_status = enforced;
+        reported.boot_image_skew_enforcement_status = enforced;
     }
     match updates_failing(settings) {
         Some(why) => Err(MachineConfigurationError::BootImages(why.to_owned())),
@@ -80,21 +80,21 @@ pub fn upgrade(settings: &MachineConfiguration) -> Upgrade {
     }
 }
 
-fn surroundings<'a>(facts: &'a Facts, release: &str) -> Surroundings<'a> {
+fn surroundings<'a>(facts: &'a ObservedFacts, release: &str) -> BootImageContext<'a> {
     let gates = facts.feature_gate.as_ref().map(|object| {
         FeatureGates::of_version(object, release)
             .ok()
             .or_else(|| FeatureGates::of_only_version(object))
     });
     let gate = match gates {
-        None => Gate::Absent,
-        Some(Some(gates)) if gates.is_enabled(FEATURE_GATE) => Gate::On,
-        Some(_) => Gate::Off,
+        None => BootImageGate::Absent,
+        Some(Some(gates)) if gates.is_enabled(FEATURE_GATE) => BootImageGate::On,
+        Some(_) => BootImageGate::Off,
     };
     let version = facts.cluster_version.as_ref();
     let history = version.and_then(|version| version.status.as_ref());
     let installed = history.and_then(|status| status.history.last());
-    Surroundings {
+    BootImageContext {
         gate,
         infrastructure: facts.infrastructure.as_ref(),
         installed: installed.map(|entry| entry.version.as_str()),
@@ -102,7 +102,7 @@ fn surroundings<'a>(facts: &'a Facts, release: &str) -> Surroundings<'a> {
 }
 
 async fn write(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     enforced: Option<&BootImageSkewEnforcementStatus>,
 ) -> Result<(), ClusterError> {
     // A merge patch keeps absent fields, so those of another mode are removed explicitly.

@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 use mco_api::vocabulary::names::component;
-use mco_tls::{Certificate, PairError};
+use mco_http::tls::{CertificatePairError, CertificateStore};
 use thiserror::Error;
 
-use crate::cluster::Cluster;
+use crate::cluster::OperatorClient;
 use crate::manifests::{METRICS_AUTHORITY, SCRAPED, Scraped};
 use crate::steps::serving::{self, Names, ServingError};
 
@@ -14,13 +14,13 @@ pub enum MonitoringError {
     #[error(transparent)]
     Serving(#[from] ServingError),
     #[error("the certificate for the operator's own metrics cannot be used: {0}")]
-    Pair(#[from] PairError),
+    Pair(#[from] CertificatePairError),
 }
 
 /// Renews the certificates where due, independent of each other; returns the first error.
 pub async fn certificates(
-    cluster: &Cluster,
-    own: &Certificate,
+    cluster: &OperatorClient,
+    own: &CertificateStore,
     now: Timestamp,
 ) -> Result<(), MonitoringError> {
     let mut result = Ok(());
@@ -32,13 +32,13 @@ pub async fn certificates(
 
 /// Returns the operator's own certificate, which is not mounted as a file.
 async fn certificate(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     scraped: Scraped,
-    own: &Certificate,
+    own: &CertificateStore,
     now: Timestamp,
 ) -> Result<(), MonitoringError> {
     let names = Names {
-        authority: METRICS_AUTHORITY,
+        ca: METRICS_AUTHORITY,
         serving: scraped.certificate,
     };
     let renewed = serving::renew(cluster, names, "", &[scraped.host()], now).await?;

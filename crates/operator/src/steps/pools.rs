@@ -9,16 +9,16 @@ use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, OSImageStream}
 use mco_core::config::feature_gates::FeatureGates;
 use mco_core::config::pools;
 use mco_core::generators::os_images;
-use mco_core::generators::os_streams::Streams;
+use mco_core::generators::os_streams::ReleaseStreams;
 use mco_core::pipeline::offline;
 use serde_json::json;
 
-use crate::cluster::{Cluster, ClusterError, OPERATOR, failed};
-use crate::cluster_operator::{self, Origin, Reported};
-use crate::facts::Facts;
+use crate::cluster::{ClusterError, OPERATOR, OperatorClient, failed};
+use crate::cluster_operator::{self, PoolOrigin, Reported};
+use crate::facts::ObservedFacts;
 
 /// Creates missing pools. Of existing ones only the labels are reconciled: the rest belongs to the user.
-pub async fn required(cluster: &Cluster, facts: &Facts) -> Result<(), ClusterError> {
+pub async fn required(cluster: &OperatorClient, facts: &ObservedFacts) -> Result<(), ClusterError> {
     for name in required_names(facts) {
         let wanted = offline::built_in_pool(name);
         let Some(found) = cluster.find::<MachineConfigPool>(name).await? else {
@@ -37,7 +37,7 @@ pub async fn required(cluster: &Cluster, facts: &Facts) -> Result<(), ClusterErr
 }
 
 /// Returns all pools, by name.
-pub async fn all(cluster: &Cluster) -> Result<Vec<MachineConfigPool>, ClusterError> {
+pub async fn all(cluster: &OperatorClient) -> Result<Vec<MachineConfigPool>, ClusterError> {
     let pools = cluster
         .all::<MachineConfigPool>()
         .list(&ListParams::default())
@@ -52,7 +52,7 @@ pub async fn all(cluster: &Cluster) -> Result<Vec<MachineConfigPool>, ClusterErr
 /// Returns the origin of the configs that required pools report. `known` caches the images of rendered ones, which are
 /// large and immutable.
 pub async fn reported(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     pools: &[MachineConfigPool],
     known: &mut BTreeMap<String, String>,
 ) -> Result<Reported, ClusterError> {
@@ -69,9 +69,9 @@ pub async fn reported(
         .into_iter()
         .filter_map(|config| {
             let annotations = config.metadata.annotations.unwrap_or_default();
-            let origin = Origin {
+            let origin = PoolOrigin {
                 annotations,
-                ..Origin::default()
+                ..PoolOrigin::default()
             };
             Some((config.metadata.name?, origin))
         })
@@ -93,9 +93,9 @@ pub async fn reported(
 /// Returns the expected operating system image of each required pool, from the release or its stream. A pool whose
 /// image cannot be determined is left out; rendering reports why.
 pub async fn os_images(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     pools: &[MachineConfigPool],
-    facts: &Facts,
+    facts: &ObservedFacts,
 ) -> Result<BTreeMap<String, String>, ClusterError> {
     let Some(config) = cluster.find::<ControllerConfig>(CONTROLLER_CONFIG_NAME).await? else {
         return Ok(BTreeMap::new());
@@ -104,7 +104,7 @@ pub async fn os_images(
         return Ok(BTreeMap::new());
     };
     let published = cluster.find::<OSImageStream>(names::SINGLETON).await?;
-    let streams = Streams::of(published.as_ref(), &gates);
+    let streams = ReleaseStreams::of(published.as_ref(), &gates);
     let named = |name: &str| {
         let mut pools = pools.iter();
         pools.find(|pool| pool.metadata.name.as_deref() == Some(name))
@@ -123,7 +123,7 @@ pub async fn os_images(
 }
 
 /// Returns the names of the required pools.
-pub fn required_names(facts: &Facts) -> Vec<&'static str> {
+pub fn required_names(facts: &ObservedFacts) -> Vec<&'static str> {
     let mut names = vec![pools::MASTER, pools::WORKER];
     if has_arbiters(facts) {
         names.push(pools::ARBITER);
@@ -132,7 +132,7 @@ pub fn required_names(facts: &Facts) -> Vec<&'static str> {
 }
 
 /// Returns whether the cluster has arbiters, by its Infrastructure or its nodes.
-fn has_arbiters(facts: &Facts) -> bool {
+fn has_arbiters(facts: &ObservedFacts) -> bool {
     let infrastructure = facts.infrastructure.as_ref();
     let status = infrastructure.and_then(|infrastructure| infrastructure.status.as_ref());
     let declared =
@@ -169,7 +169,7 @@ mod tests {
     const NAME: &str = "rendered-master-1";
 
     /// A cluster with one MachineConfig, which is listed, but found only when `exists`.
-    fn cluster(exists: &Arc<AtomicBool>) -> Cluster {
+    fn cluster(exists: &Arc<AtomicBool>) -> OperatorClient {
         let exists = Arc::clone(exists);
         let service = tower::service_fn(move |request: Request<Body>| {
             let metadata = json!({"name": NAME});
@@ -188,7 +188,7 @@ mod tests {
             *response.status_mut() = code;
             async { Ok::<_, std::convert::Infallible>(response) }
         });
-        Cluster::new(Client::new(service, "default"))
+        OperatorClient::new(Client::new(service, "default"))
     }
 
     #[tokio::test]

@@ -14,16 +14,16 @@ use mco_core::config::semantic::Blank;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::cluster::{Cluster, ClusterError, OPERATOR, failed, metadata};
+use crate::cluster::{ClusterError, OPERATOR, OperatorClient, failed, metadata};
 use crate::controller_config;
-use crate::facts::Facts;
-use crate::options::Options;
-use crate::progress::Settled;
+use crate::facts::ObservedFacts;
+use crate::options::OperatorOptions;
+use crate::progress::SyncResult;
 use crate::steps::serving;
 
 const CA_BUNDLE: &str = "ca-bundle.crt";
 /// Time after which every running machine has processed a rotation.
-const ROTATION_IS_NEWS: SignedDuration = SignedDuration::from_mins(5);
+const ROTATION_REPORTED_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Debug, Error)]
 pub enum RenderingError {
@@ -44,17 +44,17 @@ pub struct Rotation {
 impl Rotation {
     fn is_recent(self, now: Timestamp) -> bool {
         self.at
-            .is_some_and(|at| now.duration_since(at) < ROTATION_IS_NEWS)
+            .is_some_and(|at| now.duration_since(at) < ROTATION_REPORTED_FOR)
     }
 }
 
 /// Writes the ControllerConfig and returns whether the base configuration is rendered from it.
 pub async fn controller_config(
-    cluster: &Cluster,
-    facts: &Facts,
-    options: &Options,
+    cluster: &OperatorClient,
+    facts: &ObservedFacts,
+    options: &OperatorOptions,
     rotation: &mut Rotation,
-) -> Result<Settled, RenderingError> {
+) -> Result<SyncResult, RenderingError> {
     let now = Timestamp::now();
     let published = publish_api_server_authorities(cluster).await;
     if matches!(published, Ok(true)) {
@@ -63,7 +63,7 @@ pub async fn controller_config(
     let authorities = serving::authorities(cluster, facts).await?;
     let mut wanted = controller_config::controller_config(facts, &authorities, options);
     if rotation.is_recent(now) {
-        controller_config::tell_rotation(&mut wanted);
+        controller_config::report_rotation(&mut wanted);
     }
     let manifest = controller_config::manifest(&wanted)?;
     let applied = cluster.apply_meaning(&manifest, Blank::Empty).await?;
@@ -75,7 +75,7 @@ pub async fn controller_config(
 }
 
 /// Evaluates the template controller's status of a ControllerConfig.
-fn followed(config: &ControllerConfig) -> Result<Settled, RenderingError> {
+fn followed(config: &ControllerConfig) -> Result<SyncResult, RenderingError> {
     let reported = config.status.clone().unwrap_or_default();
     let find = |type_: &str| {
         let mut found = reported.conditions.iter().filter(|one| one.type_ == type_);
@@ -84,7 +84,7 @@ fn followed(config: &ControllerConfig) -> Result<Settled, RenderingError> {
     let holds = |type_: &str| find(type_).is_some_and(|one| one.status == status::TRUE);
     let generation = config.metadata.generation.unwrap_or_default();
     if reported.observed_generation < generation {
-        return Ok(Settled::NotYet(format!(
+        return Ok(SyncResult::NotYet(format!(
             "status for ControllerConfig {CONTROLLER_CONFIG_NAME} is being reported for {}, expecting it for {generation}",
             reported.observed_generation
         )));
@@ -101,16 +101,16 @@ fn followed(config: &ControllerConfig) -> Result<Settled, RenderingError> {
         return Err(RenderingError::Templates(message.unwrap_or_default()));
     }
     if completed && !running {
-        return Ok(Settled::Yes);
+        return Ok(SyncResult::Yes);
     }
-    Ok(Settled::NotYet(format!(
+    Ok(SyncResult::NotYet(format!(
         "ControllerConfig has not completed: completed({completed}) running({running}) failing({failing})"
     )))
 }
 
 /// Publishes the CAs with which new machines verify the API server; if the cluster does not publish them, those that
 /// its tokens come with. Returns whether they changed.
-async fn publish_api_server_authorities(cluster: &Cluster) -> Result<bool, ClusterError> {
+async fn publish_api_server_authorities(cluster: &OperatorClient) -> Result<bool, ClusterError> {
     let source = cluster
         .config_map(
             names::CONFIG_MANAGED_NAMESPACE,
@@ -136,7 +136,10 @@ async fn publish_api_server_authorities(cluster: &Cluster) -> Result<bool, Clust
 
 /// Publishes the registry CAs of the machines for other components: those of the cluster's own registry and the user's.
 /// Only on clusters with an Image and with that namespace.
-async fn publish_registry_authorities(cluster: &Cluster, facts: &Facts) -> Result<(), ClusterError> {
+async fn publish_registry_authorities(
+    cluster: &OperatorClient,
+    facts: &ObservedFacts,
+) -> Result<(), ClusterError> {
     let namespace = names::CONFIG_MANAGED_NAMESPACE;
     if facts.image.is_none() || cluster.find::<Namespace>(namespace).await?.is_none() {
         return Ok(());
@@ -187,7 +190,7 @@ mod tests {
         };
         let condition =
             |type_: &str, status: &str| json!({"type": type_, "status": status, "message": "no such key"});
-        let waiting = |text: &str| Ok(Settled::NotYet(text.to_owned()));
+        let waiting = |text: &str| Ok(SyncResult::NotYet(text.to_owned()));
         for (name, (observed, conditions), expected) in [
             (
                 "an older one is described",
@@ -237,7 +240,7 @@ mod tests {
                         condition("TemplateControllerFailing", "False")
                     ]),
                 ),
-                Ok(Settled::Yes),
+                Ok(SyncResult::Yes),
             ),
         ] {
             let found = followed(&config(observed, conditions)).map_err(|error| error.to_string());

@@ -11,11 +11,13 @@ use mco_api::vocabulary::annotations::certificate as annotation;
 use mco_api::vocabulary::names;
 use thiserror::Error;
 
-use crate::certificates::{self, CertificateError, Existing, KeyedCertificate, Summary, Wanted};
-use crate::cluster::{Cluster, ClusterError, failed, metadata};
+use crate::certificates::{
+    self, CertificateError, CertificatePair, CertificateSummary, ExistingCertificates, WantedCertificates,
+};
+use crate::cluster::{ClusterError, OperatorClient, failed, metadata};
 use crate::controller_config::{self, server_hosts};
-use crate::facts::Facts;
-use crate::options::Options;
+use crate::facts::ObservedFacts;
+use crate::options::OperatorOptions;
 
 /// The key of a ConfigMap with a CA.
 pub const BUNDLE_KEY: &str = "ca-bundle.crt";
@@ -39,20 +41,20 @@ pub enum ServingError {
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
     /// The Secret with the CA, and the ConfigMap with the bundle.
-    pub authority: &'static str,
+    pub ca: &'static str,
     pub serving: &'static str,
 }
 
 pub const CONFIG_SERVER: Names = Names {
-    authority: names::secret::SERVER_CA,
+    ca: names::secret::SERVER_CA,
     serving: names::secret::SERVER_TLS,
 };
 
 /// Renews the config server's certificates.
 pub async fn config_server(
-    cluster: &Cluster,
-    facts: &Facts,
-    options: &Options,
+    cluster: &OperatorClient,
+    facts: &ObservedFacts,
+    options: &OperatorOptions,
     now: Timestamp,
 ) -> Result<(), ServingError> {
     let infrastructure = effective_infrastructure(facts, options);
@@ -63,7 +65,7 @@ pub async fn config_server(
 }
 
 /// Returns the CAs with which machines verify the config server: our bundle, or the installer's.
-pub async fn authorities(cluster: &Cluster, facts: &Facts) -> Result<String, ClusterError> {
+pub async fn authorities(cluster: &OperatorClient, facts: &ObservedFacts) -> Result<String, ClusterError> {
     let bundle = bundle(cluster, names::config_map::SERVER_CA).await?;
     Ok(if bundle.is_empty() {
         facts.installer_authority.clone()
@@ -73,7 +75,7 @@ pub async fn authorities(cluster: &Cluster, facts: &Facts) -> Result<String, Clu
 }
 
 /// Returns the Infrastructure in the ControllerConfig, found or default.
-pub fn effective_infrastructure(facts: &Facts, options: &Options) -> Option<Infrastructure> {
+pub fn effective_infrastructure(facts: &ObservedFacts, options: &OperatorOptions) -> Option<Infrastructure> {
     controller_config::controller_config(facts, "", options)
         .spec
         .infra
@@ -81,27 +83,27 @@ pub fn effective_infrastructure(facts: &Facts, options: &Options) -> Option<Infr
 
 /// Renews one set of certificates and returns those in effect.
 pub async fn renew(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     names: Names,
     trusted_before: &str,
     hosts: &[String],
     now: Timestamp,
-) -> Result<Wanted, ServingError> {
+) -> Result<WantedCertificates, ServingError> {
     let existing = read(cluster, names, trusted_before).await?;
-    let wanted = certificates::renew(existing.clone(), names.authority, hosts, now);
+    let wanted = certificates::renew(existing.clone(), names.ca, hosts, now);
     let wanted = wanted.map_err(|source| ServingError::Certificates {
         name: names.serving.to_owned(),
         source,
     })?;
     // The bundle is written before the certificate, so that no client sees a certificate that it cannot verify yet.
-    if wanted.authority != existing.authority
-        && let Some(authority) = &wanted.authority
+    if wanted.ca != existing.ca
+        && let Some(ca) = &wanted.ca
     {
-        write_pair(cluster, names.authority, authority).await?;
+        write_pair(cluster, names.ca, ca).await?;
     }
-    if wanted.authority.is_some() && wanted.bundle != existing.bundle {
+    if wanted.ca.is_some() && wanted.bundle != existing.bundle {
         let bundle = ConfigMap {
-            metadata: metadata(Some(names::NAMESPACE), names.authority),
+            metadata: metadata(Some(names::NAMESPACE), names.ca),
             data: Some([(BUNDLE_KEY.to_owned(), wanted.bundle.clone())].into()),
             ..ConfigMap::default()
         };
@@ -113,12 +115,16 @@ pub async fn renew(
     Ok(wanted)
 }
 
-async fn read(cluster: &Cluster, names: Names, trusted_before: &str) -> Result<Existing, ClusterError> {
-    let authority = cluster.secret(names::NAMESPACE, names.authority).await?;
+async fn read(
+    cluster: &OperatorClient,
+    names: Names,
+    trusted_before: &str,
+) -> Result<ExistingCertificates, ClusterError> {
+    let ca = cluster.secret(names::NAMESPACE, names.ca).await?;
     let serving = cluster.secret(names::NAMESPACE, names.serving).await?;
-    let bundle = bundle(cluster, names.authority).await?;
-    Ok(Existing {
-        authority: authority.as_ref().and_then(pair),
+    let bundle = bundle(cluster, names.ca).await?;
+    Ok(ExistingCertificates {
+        ca: ca.as_ref().and_then(pair),
         bundle: if bundle.is_empty() {
             trusted_before.to_owned()
         } else {
@@ -128,24 +134,28 @@ async fn read(cluster: &Cluster, names: Names, trusted_before: &str) -> Result<E
     })
 }
 
-async fn bundle(cluster: &Cluster, name: &str) -> Result<String, ClusterError> {
+async fn bundle(cluster: &OperatorClient, name: &str) -> Result<String, ClusterError> {
     let found = cluster.config_map(names::NAMESPACE, name).await?;
     let found = found.and_then(|found| found.data?.remove(BUNDLE_KEY));
     Ok(found.unwrap_or_default())
 }
 
-fn pair(secret: &Secret) -> Option<KeyedCertificate> {
+fn pair(secret: &Secret) -> Option<CertificatePair> {
     let text = |key: &str| {
         let bytes = &secret.data.as_ref()?.get(key)?.0;
         Some(String::from_utf8_lossy(bytes).into_owned())
     };
-    Some(KeyedCertificate {
+    Some(CertificatePair {
         certificate: text(CERTIFICATE_KEY)?,
         key: text(KEY_KEY)?,
     })
 }
 
-async fn write_pair(cluster: &Cluster, name: &str, pair: &KeyedCertificate) -> Result<(), ClusterError> {
+async fn write_pair(
+    cluster: &OperatorClient,
+    name: &str,
+    pair: &CertificatePair,
+) -> Result<(), ClusterError> {
     let secrets = cluster.within::<Secret>(names::NAMESPACE);
     let found = cluster.secret(names::NAMESPACE, name).await?;
     // A Secret's type is immutable.
@@ -173,7 +183,7 @@ async fn write_pair(cluster: &Cluster, name: &str, pair: &KeyedCertificate) -> R
     cluster.apply(&secret).await.map(|_| ())
 }
 
-fn described(facts: &Summary) -> BTreeMap<String, String> {
+fn described(facts: &CertificateSummary) -> BTreeMap<String, String> {
     let mut described = BTreeMap::from([
         (annotation::NOT_BEFORE.to_owned(), facts.not_before.to_string()),
         (annotation::NOT_AFTER.to_owned(), facts.not_after.to_string()),

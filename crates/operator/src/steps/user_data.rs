@@ -19,17 +19,17 @@ use mco_api::MachineConfigPool;
 use mco_api::vocabulary::{annotations, labels, names};
 use mco_core::config::pools;
 use mco_core::config::semantic;
-use mco_core::generators::pointer::{Pointer, PointerError, pointer};
+use mco_core::generators::pointer::{PointerConfig, PointerError, pointer};
 use mco_core::generators::user_data;
 use mco_ignition::SpecVersion;
 use serde_json::{Value, json};
 use thiserror::Error;
 use tracing::warn;
 
-use crate::cluster::{Cluster, ClusterError, OPERATOR, failed, metadata};
+use crate::cluster::{ClusterError, OPERATOR, OperatorClient, failed, metadata};
 use crate::controller_config::config_server;
-use crate::facts::Facts;
-use crate::options::Options;
+use crate::facts::ObservedFacts;
+use crate::options::OperatorOptions;
 use crate::steps::serving;
 
 const USER_DATA: &str = "userData";
@@ -58,10 +58,10 @@ pub enum Upgrade {
 
 /// Reconciles every pool's user data. The error of one pool is returned after all others were processed.
 pub async fn user_data(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     pools: &[MachineConfigPool],
-    facts: &Facts,
-    options: &Options,
+    facts: &ObservedFacts,
+    options: &OperatorOptions,
     upgrade: Upgrade,
 ) -> Result<(), UserDataError> {
     let infrastructure = serving::effective_infrastructure(facts, options);
@@ -80,18 +80,18 @@ pub async fn user_data(
 }
 
 async fn of_pool(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     pool: &MachineConfigPool,
     server: &str,
     authorities: &str,
 ) -> Result<(), UserDataError> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
-    let document = pointer(&Pointer {
+    let document = pointer(&PointerConfig {
         pool: name,
         server,
         authorities: authorities.as_bytes(),
         token: None,
-        version: SpecVersion::V3_5,
+        version: SpecVersion::NEWEST,
     });
     let document = document.map_err(|source| UserDataError::Pointer {
         pool: name.to_owned(),
@@ -159,7 +159,7 @@ fn owned(mut secret: Secret, pool: &MachineConfigPool) -> Secret {
 }
 
 /// Updates the pointer configs of other creators. One that cannot be updated is logged and does not affect the rest.
-async fn follow(cluster: &Cluster, authorities: &str, upgrade: Upgrade) -> Result<(), ClusterError> {
+async fn follow(cluster: &OperatorClient, authorities: &str, upgrade: Upgrade) -> Result<(), ClusterError> {
     let secrets = cluster.within::<Secret>(NAMESPACE);
     let others = ListParams::default().labels(&format!("!{}", labels::MANAGED_CA_BUNDLE));
     let found = secrets.list(&others).await;
@@ -192,12 +192,12 @@ async fn follow(cluster: &Cluster, authorities: &str, upgrade: Upgrade) -> Resul
     result
 }
 
-struct Change {
+struct UserDataChange {
     user_data: Vec<u8>,
     upgraded: bool,
 }
 
-fn change(name: &str, found: &[u8], authorities: &str, upgrade: Upgrade) -> Option<Change> {
+fn change(name: &str, found: &[u8], authorities: &str, upgrade: Upgrade) -> Option<UserDataChange> {
     let left_alone = |why: &dyn Display| warn!("Secret {NAMESPACE}/{name} is left unchanged: {why}");
     let trusting = user_data::with_authorities(found, authorities).unwrap_or_else(|why| {
         left_alone(&why);
@@ -212,7 +212,7 @@ fn change(name: &str, found: &[u8], authorities: &str, upgrade: Upgrade) -> Opti
         }),
     };
     let is_upgraded = upgraded.is_some();
-    upgraded.or(trusting).map(|user_data| Change {
+    upgraded.or(trusting).map(|user_data| UserDataChange {
         user_data,
         upgraded: is_upgraded,
     })

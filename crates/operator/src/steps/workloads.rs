@@ -6,20 +6,20 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use mco_api::vocabulary::names::{self, component};
-use mco_tls::{Certificate, PairError};
+use mco_http::tls::{CertificatePairError, CertificateStore};
 use serde_json::Value;
 use thiserror::Error;
 use tracing::info;
 
 use crate::admission::webhook;
-use crate::cluster::{Cluster, ClusterError, failed};
-use crate::manifests::{self, Endpoint, Settings};
+use crate::cluster::{ClusterError, OperatorClient, failed};
+use crate::manifests::{self, ManifestSettings, WebhookEndpoint};
 use crate::options::Webhook;
-use crate::progress::Settled;
+use crate::progress::SyncResult;
 use crate::steps::serving::{self, Names, ServingError};
 
 const WEBHOOK: Names = Names {
-    authority: "machine-config-operator-webhook-ca",
+    ca: "machine-config-operator-webhook-ca",
     serving: "machine-config-operator-webhook-tls",
 };
 
@@ -30,28 +30,28 @@ pub enum AdmissionError {
     #[error(transparent)]
     Serving(#[from] ServingError),
     #[error("the webhook's certificate cannot be used: {0}")]
-    Pair(#[from] PairError),
+    Pair(#[from] CertificatePairError),
 }
 
 /// Applies the service accounts, roles and bindings of the other components.
-pub async fn access(cluster: &Cluster) -> Result<(), ClusterError> {
+pub async fn access(cluster: &OperatorClient) -> Result<(), ClusterError> {
     apply(cluster, &manifests::operands_access()).await
 }
 
-pub async fn network_policies(cluster: &Cluster) -> Result<(), ClusterError> {
+pub async fn network_policies(cluster: &OperatorClient) -> Result<(), ClusterError> {
     apply(cluster, &manifests::network_policies()).await
 }
 
 /// Applies the validating admission policies.
-pub async fn guards(cluster: &Cluster) -> Result<(), ClusterError> {
+pub async fn guards(cluster: &OperatorClient) -> Result<(), ClusterError> {
     apply(cluster, &manifests::guards()).await
 }
 
 /// Renews the webhook's certificate and applies the webhook configuration.
 pub async fn webhook(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     options: &Webhook,
-    certificate: &Arc<Certificate>,
+    certificate: &Arc<CertificateStore>,
     now: Timestamp,
 ) -> Result<(), AdmissionError> {
     let service = format!("{}.{}.svc", component::OPERATOR, names::NAMESPACE);
@@ -59,11 +59,11 @@ pub async fn webhook(
         Some(url) => {
             let host = crate::controller_config::host_of(url).unwrap_or_else(|| "localhost".to_owned());
             (
-                Endpoint::Url(format!("{}{}", url.trim_end_matches('/'), webhook::PATH)),
+                WebhookEndpoint::Url(format!("{}{}", url.trim_end_matches('/'), webhook::PATH)),
                 host,
             )
         }
-        None => (Endpoint::Service { path: webhook::PATH }, service),
+        None => (WebhookEndpoint::Service { path: webhook::PATH }, service),
     };
     let pair = serving::renew(cluster, WEBHOOK, "", &[host], now).await?;
     let serving = &pair.serving;
@@ -74,7 +74,10 @@ pub async fn webhook(
 }
 
 /// Applies the controller's Deployment.
-pub async fn controller(cluster: &Cluster, settings: &Settings) -> Result<Settled, ClusterError> {
+pub async fn controller(
+    cluster: &OperatorClient,
+    settings: &ManifestSettings,
+) -> Result<SyncResult, ClusterError> {
     deploy(cluster, &manifests::controller(settings)).await?;
     let name = component::CONTROLLER;
     let found = cluster.within::<Deployment>(names::NAMESPACE).get(name).await;
@@ -85,23 +88,29 @@ pub async fn controller(cluster: &Cluster, settings: &Settings) -> Result<Settle
 }
 
 /// Applies the daemons' DaemonSet. Unavailable daemons of dead nodes are expected, so only the update is checked.
-pub async fn daemon(cluster: &Cluster, settings: &Settings) -> Result<Settled, ClusterError> {
+pub async fn daemon(
+    cluster: &OperatorClient,
+    settings: &ManifestSettings,
+) -> Result<SyncResult, ClusterError> {
     deploy(cluster, &manifests::daemon(settings)).await?;
     let found = daemon_set(cluster, component::DAEMON).await?;
     Ok(match daemon_set_state(&found) {
-        Settled::NotRunning(what) => Settled::NotYet(what),
+        SyncResult::NotRunning(what) => SyncResult::NotYet(what),
         state => state,
     })
 }
 
 /// Applies the servers' DaemonSet.
-pub async fn server(cluster: &Cluster, settings: &Settings) -> Result<Settled, ClusterError> {
+pub async fn server(
+    cluster: &OperatorClient,
+    settings: &ManifestSettings,
+) -> Result<SyncResult, ClusterError> {
     deploy(cluster, &manifests::server(settings)).await?;
     let found = daemon_set(cluster, component::SERVER).await?;
     Ok(daemon_set_state(&found))
 }
 
-async fn daemon_set(cluster: &Cluster, name: &str) -> Result<DaemonSet, ClusterError> {
+async fn daemon_set(cluster: &OperatorClient, name: &str) -> Result<DaemonSet, ClusterError> {
     let found = cluster.within::<DaemonSet>(names::NAMESPACE).get(name).await;
     found.map_err(failed("reading", || {
         format!("DaemonSet {}/{name}", names::NAMESPACE)
@@ -109,7 +118,7 @@ async fn daemon_set(cluster: &Cluster, name: &str) -> Result<DaemonSet, ClusterE
 }
 
 /// Applies workloads and their Services, after replacing those of another implementation with the same names.
-async fn deploy(cluster: &Cluster, objects: &[Value]) -> Result<(), ClusterError> {
+async fn deploy(cluster: &OperatorClient, objects: &[Value]) -> Result<(), ClusterError> {
     for object in objects {
         take_over(cluster, object).await?;
     }
@@ -118,7 +127,7 @@ async fn deploy(cluster: &Cluster, objects: &[Value]) -> Result<(), ClusterError
 
 /// Replaces a workload or Service that has foreign containers or ports. An apply keeps what other clients added, which
 /// is right for labels but not here: a pod would be a mix of two implementations, and two ports would have one name.
-async fn take_over(cluster: &Cluster, object: &Value) -> Result<(), ClusterError> {
+async fn take_over(cluster: &OperatorClient, object: &Value) -> Result<(), ClusterError> {
     if containers(object).is_empty() && ports(object).is_empty() {
         return Ok(());
     }
@@ -164,7 +173,7 @@ fn ports(object: &Value) -> BTreeSet<(u64, &str)> {
 }
 
 /// Applies everything that can be applied and returns the first error.
-async fn apply(cluster: &Cluster, objects: &[Value]) -> Result<(), ClusterError> {
+async fn apply(cluster: &OperatorClient, objects: &[Value]) -> Result<(), ClusterError> {
     let mut result = Ok(());
     for object in objects {
         if let Err(error) = cluster.apply(object).await
@@ -176,12 +185,12 @@ async fn apply(cluster: &Cluster, objects: &[Value]) -> Result<(), ClusterError>
     result
 }
 
-fn deployment_state(found: &Deployment) -> Settled {
+fn deployment_state(found: &Deployment) -> SyncResult {
     let name = found.metadata.name.as_deref().unwrap_or_default();
     let status = found.status.clone().unwrap_or_default();
     let wanted = found.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let count = |count: Option<i32>| count.unwrap_or_default();
-    let told = format!(
+    let reported = format!(
         "deployment {name} is not ready. status: (replicas: {}, updated: {}, ready: {}, unavailable: {})",
         count(status.replicas),
         count(status.updated_replicas),
@@ -190,19 +199,19 @@ fn deployment_state(found: &Deployment) -> Settled {
     );
     let is_observed = status.observed_generation >= found.metadata.generation;
     if wanted > 0 && count(status.available_replicas) == 0 {
-        Settled::NotRunning(told)
+        SyncResult::NotRunning(reported)
     } else if is_observed && count(status.updated_replicas) >= wanted {
-        Settled::Yes
+        SyncResult::Yes
     } else {
-        Settled::NotYet(told)
+        SyncResult::NotYet(reported)
     }
 }
 
-fn daemon_set_state(found: &DaemonSet) -> Settled {
+fn daemon_set_state(found: &DaemonSet) -> SyncResult {
     let name = found.metadata.name.as_deref().unwrap_or_default();
     let status = found.status.clone().unwrap_or_default();
     let count = |count: Option<i32>| count.unwrap_or_default();
-    let told = format!(
+    let reported = format!(
         "daemonset {name} is not ready. status: (desired: {}, updated: {}, ready: {}, unavailable: {})",
         status.desired_number_scheduled,
         count(status.updated_number_scheduled),
@@ -211,11 +220,11 @@ fn daemon_set_state(found: &DaemonSet) -> Settled {
     );
     let is_observed = status.observed_generation >= found.metadata.generation;
     if status.number_ready == 0 && (status.desired_number_scheduled > 0 || !is_observed) {
-        Settled::NotRunning(told)
+        SyncResult::NotRunning(reported)
     } else if is_observed && count(status.updated_number_scheduled) >= status.desired_number_scheduled {
-        Settled::Yes
+        SyncResult::Yes
     } else {
-        Settled::NotYet(told)
+        SyncResult::NotYet(reported)
     }
 }
 
@@ -235,28 +244,28 @@ mod tests {
             }))
             .unwrap()
         };
-        let told =
+        let reported =
             |numbers: &str| format!("deployment machine-config-controller is not ready. status: ({numbers})");
         for (name, status, expected) in [
             (
                 "no pod",
                 json!({"observedGeneration": 2, "replicas": 2, "unavailableReplicas": 2}),
-                Settled::NotRunning(told("replicas: 2, updated: 0, ready: 0, unavailable: 2")),
+                SyncResult::NotRunning(reported("replicas: 2, updated: 0, ready: 0, unavailable: 2")),
             ),
             (
                 "an update under way",
                 json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "unavailableReplicas": 1}),
-                Settled::NotYet(told("replicas: 2, updated: 1, ready: 1, unavailable: 1")),
+                SyncResult::NotYet(reported("replicas: 2, updated: 1, ready: 1, unavailable: 1")),
             ),
             (
                 "one node is gone",
                 json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1, "availableReplicas": 1, "unavailableReplicas": 1}),
-                Settled::Yes,
+                SyncResult::Yes,
             ),
             (
                 "an older one is described",
                 json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2}),
-                Settled::NotYet(told("replicas: 2, updated: 2, ready: 2, unavailable: 0")),
+                SyncResult::NotYet(reported("replicas: 2, updated: 2, ready: 2, unavailable: 0")),
             ),
         ] {
             assert_eq!(deployment_state(&deployment(status)), expected, "{name}");
@@ -280,15 +289,15 @@ mod tests {
                 "numberMisscheduled": 0,
             })
         };
-        assert_eq!(daemon_set_state(&daemons(counts(3, 3, 2))), Settled::Yes);
-        assert_eq!(daemon_set_state(&daemons(counts(0, 0, 0))), Settled::Yes);
+        assert_eq!(daemon_set_state(&daemons(counts(3, 3, 2))), SyncResult::Yes);
+        assert_eq!(daemon_set_state(&daemons(counts(0, 0, 0))), SyncResult::Yes);
         assert!(matches!(
             daemon_set_state(&daemons(counts(3, 1, 3))),
-            Settled::NotYet(_)
+            SyncResult::NotYet(_)
         ));
         assert_eq!(
             daemon_set_state(&daemons(counts(3, 3, 0))),
-            Settled::NotRunning("daemonset machine-config-daemon is not ready. status: (desired: 3, updated: 3, ready: 0, unavailable: 3)".to_owned())
+            SyncResult::NotRunning("daemonset machine-config-daemon is not ready. status: (desired: 3, updated: 3, ready: 0, unavailable: 3)".to_owned())
         );
     }
 }

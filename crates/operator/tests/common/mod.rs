@@ -10,8 +10,8 @@ use kube::client::Body;
 use kube::{Api, Client};
 use mco_api::vocabulary::annotations;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineConfiguration};
-use mco_apiserver::{Options as ServerOptions, Server};
-use mco_operator::Options;
+use mco_apiserver::{ApiServer, ApiServerOptions};
+use mco_operator::OperatorOptions;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,7 @@ pub const DEADLINE: Duration = Duration::from_mins(1);
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 pub struct Running {
-    pub server: Server,
+    pub server: ApiServer,
     stop: CancellationToken,
     operator: JoinHandle<()>,
     _directory: tempfile::TempDir,
@@ -30,17 +30,17 @@ pub struct Running {
 
 impl Running {
     pub async fn start() -> Self {
-        Self::with(Options::new("0.1.0")).await
+        Self::with(OperatorOptions::new("0.1.0")).await
     }
 
-    pub async fn with(options: Options) -> Self {
+    pub async fn with(options: OperatorOptions) -> Self {
         Self::behind(options, async |client| client).await
     }
 
     /// Starts an operator whose client is wrapped by `prepare`.
-    pub async fn behind(options: Options, prepare: impl AsyncFnOnce(Client) -> Client) -> Self {
+    pub async fn behind(options: OperatorOptions, prepare: impl AsyncFnOnce(Client) -> Client) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let server = Server::open(directory.path(), ServerOptions::default())
+        let server = ApiServer::open(directory.path(), ApiServerOptions::default())
             .await
             .unwrap();
         let client = prepare(Client::new(server.service(), "default")).await;

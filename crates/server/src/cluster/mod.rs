@@ -1,7 +1,8 @@
-//! Serving a cluster's own objects.
+//! Serving the objects of a cluster.
 //!
-//! Pools, the ControllerConfig and what else decides about a document are watched; of rendered configs only those that are
-//! served are fetched, by name, because all of them together would not fit into a small server. Nothing is ever written.
+//! Pools, the ControllerConfig and the other inputs of a document are watched. Rendered configs are fetched by name
+//! when they are served, because all of them together would not fit into a small server. The server never writes to the
+//! cluster.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -23,52 +24,52 @@ use tokio::task::JoinSet;
 use tracing::{error, warn};
 
 use crate::choose::{self, ImageSources};
-use crate::compose::{Origin, Source, Surroundings};
-use crate::http::App;
+use crate::compose::{ComposeContext, ConfigOrigin, PoolSource};
+use crate::http::IgnitionApp;
 use crate::kubeconfig;
-use crate::prepared::{Sources, Trouble};
+use crate::prepared::{PoolSources, Unavailable};
 
-/// Where the cluster's own image registry lives.
+/// The namespace of the internal image registry.
 const REGISTRY_NAMESPACE: &str = "openshift-image-registry";
-/// The certificates of the API server inside the config map and beside the token.
+/// The key of the API server CA in the ConfigMap.
 const CA_BUNDLE: &str = "ca-bundle.crt";
-/// How often the token's files are looked at; they change when the token is replaced.
+/// How often the files of the bootstrap token are read; they change when the token is rotated.
 const FILES_INTERVAL: Duration = Duration::from_secs(5);
-/// Changes come in groups; one answer for all of them is enough.
-const SETTLE: Duration = Duration::from_millis(50);
-/// Rendered configs do not change. Asking now and then notices one that was deleted and made again.
+/// Debounces changes, which come in bursts.
+const QUIET_PERIOD: Duration = Duration::from_millis(50);
+/// Rendered configs are immutable. Refetching them detects one that was deleted and created again.
 const CONFIG_AGE: Duration = Duration::from_mins(5);
 
-/// Where the objects and the machines' first credentials are.
+/// The cluster whose objects are served, and the bootstrap credentials of its machines.
 #[derive(Clone)]
-pub struct Cluster {
+pub struct ClusterBackend {
     pub client: Client,
-    /// How machines reach the API server.
+    /// The URL of the API server in the kubeconfig of machines.
     pub api_server_url: String,
-    /// Holds `token` and `ca.crt`.
+    /// Contains `token` and `ca.crt`.
     pub token_directory: PathBuf,
 }
 
-impl std::fmt::Debug for Cluster {
+impl std::fmt::Debug for ClusterBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cluster")
+        f.debug_struct("ClusterBackend")
             .field("api_server_url", &self.api_server_url)
             .field("token_directory", &self.token_directory)
             .finish_non_exhaustive()
     }
 }
 
-impl Cluster {
-    /// Publishes what the cluster has as soon as it is known, then follows every change for ever.
-    pub async fn follow(self, app: Arc<App>) {
+impl ClusterBackend {
+    /// Publishes the documents of the cluster and every change of them, without end.
+    pub async fn follow(self, app: Arc<IgnitionApp>) {
         let changed = Arc::new(Notify::new());
         let mut watches = JoinSet::new();
-        let view = View::start(&self.client, &changed, &mut watches);
+        let view = ClusterView::start(&self.client, &changed, &mut watches);
         let mut configs = RenderedConfigs::new(self.client.clone());
         loop {
             if let Some(sources) = self.sources(&view, &mut configs).await {
                 let app = Arc::clone(&app);
-                let unknown = Trouble::NotYet("there is no pool of this name".to_owned());
+                let unknown = Unavailable::NotYet("there is no pool of this name".to_owned());
                 let published =
                     tokio::task::spawn_blocking(move || app.store.publish(sources, unknown)).await;
                 if let Err(problem) = published {
@@ -76,82 +77,82 @@ impl Cluster {
                 }
             }
             tokio::select! {
-                () = changed.notified() => tokio::time::sleep(SETTLE).await,
+                () = changed.notified() => tokio::time::sleep(QUIET_PERIOD).await,
                 () = tokio::time::sleep(FILES_INTERVAL) => {}
             }
         }
     }
 
-    /// What every pool's documents are made from; `None` until the objects are known.
-    async fn sources(&self, view: &View, configs: &mut RenderedConfigs) -> Option<Sources> {
+    /// Returns the inputs of every pool's documents; `None` until the watches are synced.
+    async fn sources(&self, view: &ClusterView, configs: &mut RenderedConfigs) -> Option<PoolSources> {
         let pools = view.pools.listed()?;
         let controller_configs = view.controller_configs.listed()?;
-        let authorities = view.kubeconfig_data.listed()?;
-        let kubeconfig = self.kubeconfig(&authorities);
-        let surroundings = match (controller_configs.first(), kubeconfig) {
-            (None, _) => Err(Trouble::NotYet(format!(
+        let ca_bundles = view.kubeconfig_data.listed()?;
+        let kubeconfig = self.kubeconfig(&ca_bundles);
+        let context = match (controller_configs.first(), kubeconfig) {
+            (None, _) => Err(Unavailable::NotYet(format!(
                 "could not get controllerconfig: {CONTROLLER_CONFIG_NAME} does not exist"
             ))),
-            (_, Err(problem)) => Err(Trouble::NotYet(problem)),
-            (Some(controller_config), Ok(kubeconfig)) => Ok(Surroundings {
+            (_, Err(problem)) => Err(Unavailable::NotYet(problem)),
+            (Some(controller_config), Ok(kubeconfig)) => Ok(ComposeContext {
                 kubeconfig: kubeconfig.into_bytes(),
-                ..Surroundings::of(controller_config, Origin::Cluster)
+                ..ComposeContext::of(controller_config, ConfigOrigin::Cluster)
             }),
         };
         let images = view.images();
-        let mut sources = Sources::new();
+        let mut sources = PoolSources::new();
         for pool in &pools {
             let name = pool.metadata.name.clone().unwrap_or_default();
-            let source = match &surroundings {
-                Ok(surroundings) => source(pool, surroundings.clone(), images.as_ref(), configs).await,
-                Err(trouble) => Err(trouble.clone()),
+            let source = match &context {
+                Ok(context) => source(pool, context.clone(), images.as_ref(), configs).await,
+                Err(unavailable) => Err(unavailable.clone()),
             };
             sources.insert(name, source);
         }
-        configs.forget_unused();
+        configs.evict_unused();
         Some(sources)
     }
 
-    /// The kubeconfig for new machines, from the files and the certificates of this moment.
-    fn kubeconfig(&self, authorities: &[ConfigMap]) -> Result<String, String> {
+    /// Returns the kubeconfig for new machines, from the current token and CA.
+    fn kubeconfig(&self, ca_bundles: &[ConfigMap]) -> Result<String, String> {
         let read = |name: &str| {
             let path = self.token_directory.join(name);
             std::fs::read(&path).map_err(|error| format!("failed to read {}: {error}", path.display()))
         };
-        let published = authorities
+        let published = ca_bundles
             .iter()
             .find_map(|map| Some(map.binary_data.as_ref()?.get(CA_BUNDLE)?.0.clone()));
-        let authority = match published {
+        let ca = match published {
             Some(bundle) => bundle,
             None => read("ca.crt")?,
         };
         let token = String::from_utf8(read("token")?)
             .map_err(|_| format!("{}/token is not text", self.token_directory.display()))?;
-        Ok(kubeconfig::bootstrap(&self.api_server_url, &authority, &token))
+        Ok(kubeconfig::bootstrap(&self.api_server_url, &ca, &token))
     }
 }
 
 async fn source(
     pool: &MachineConfigPool,
-    surroundings: Surroundings,
-    images: Option<&Images>,
+    context: ComposeContext,
+    images: Option<&ImageInputs>,
     configs: &mut RenderedConfigs,
-) -> Result<Source, Trouble> {
+) -> Result<PoolSource, Unavailable> {
     let name = choose::config_name(pool)
-        .ok_or_else(|| Trouble::NotYet("it has no rendered config yet".to_owned()))?;
+        .ok_or_else(|| Unavailable::NotYet("it has no rendered config yet".to_owned()))?;
     let config = configs.get(name).await?;
     let layered_image = images
         .and_then(|images| choose::layered_image(pool, name, images.sources()))
         .map(str::to_owned);
-    let surroundings = Surroundings {
+    let context = ComposeContext {
         layered_image,
-        ..surroundings
+        ..context
     };
-    Source::new(config, surroundings).map_err(|error| Trouble::Broken(error.to_string()))
+    PoolSource::new(config, context).map_err(|error| Unavailable::Broken(error.to_string()))
 }
 
 /// The watched objects.
-struct View {
+struct ClusterView {
     pools: Arc<Store<MachineConfigPool>>,
     controller_configs: Arc<Store<ControllerConfig>>,
     kubeconfig_data: Arc<Store<ConfigMap>>,
@@ -161,7 +162,7 @@ struct View {
     registry_routes: Arc<Store<DynamicObject>>,
 }
 
-impl View {
+impl ClusterView {
     fn start(client: &Client, changed: &Arc<Notify>, watches: &mut JoinSet<()>) -> Self {
         let all = watcher::Config::default;
         let one = |name: &str| all().fields(&format!("metadata.name={name}"));
@@ -205,11 +206,11 @@ impl View {
         }
     }
 
-    /// Everything about images; `None` while any of it is unknown, which means no image.
-    fn images(&self) -> Option<Images> {
+    /// Returns the inputs of the image choice; `None` until all watches are synced.
+    fn images(&self) -> Option<ImageInputs> {
         let services = self.registry_services.listed()?;
         let routes = self.registry_routes.listed()?;
-        Some(Images {
+        Some(ImageInputs {
             os_configs: self.os_configs.listed()?,
             builds: self.builds.listed()?,
             internal_registries: services
@@ -246,13 +247,13 @@ where
     store
 }
 
-struct Images {
+struct ImageInputs {
     os_configs: Vec<MachineOSConfig>,
     builds: Vec<MachineOSBuild>,
     internal_registries: Vec<String>,
 }
 
-impl Images {
+impl ImageInputs {
     fn sources(&self) -> ImageSources<'_> {
         ImageSources {
             os_configs: &self.os_configs,
@@ -278,13 +279,13 @@ fn route_host(route: &DynamicObject) -> Option<String> {
     (!host.is_empty()).then(|| host.to_owned())
 }
 
-/// The rendered configs that are served, fetched when they are first needed.
+/// A cache of the rendered configs that are served.
 struct RenderedConfigs {
     api: Api<MachineConfig>,
-    fetched: BTreeMap<String, Fetched>,
+    fetched: BTreeMap<String, FetchedConfig>,
 }
 
-struct Fetched {
+struct FetchedConfig {
     config: Arc<MachineConfig>,
     at: tokio::time::Instant,
     used: bool,
@@ -298,17 +299,17 @@ impl RenderedConfigs {
         }
     }
 
-    async fn get(&mut self, name: &str) -> Result<Arc<MachineConfig>, Trouble> {
-        if let Some(known) = self.fetched.get_mut(name)
-            && known.at.elapsed() < CONFIG_AGE
+    async fn get(&mut self, name: &str) -> Result<Arc<MachineConfig>, Unavailable> {
+        if let Some(cached) = self.fetched.get_mut(name)
+            && cached.at.elapsed() < CONFIG_AGE
         {
-            known.used = true;
-            return Ok(Arc::clone(&known.config));
+            cached.used = true;
+            return Ok(Arc::clone(&cached.config));
         }
         match self.api.get_opt(name).await {
             Ok(Some(config)) => {
                 let config = Arc::new(config);
-                let fetched = Fetched {
+                let fetched = FetchedConfig {
                     config: Arc::clone(&config),
                     at: tokio::time::Instant::now(),
                     used: true,
@@ -318,25 +319,25 @@ impl RenderedConfigs {
             }
             Ok(None) => {
                 self.fetched.remove(name);
-                Err(Trouble::NotYet(format!(
+                Err(Unavailable::NotYet(format!(
                     "could not fetch config {name}: it does not exist"
                 )))
             }
             Err(problem) => match self.fetched.get_mut(name) {
-                // An API server that is away must not keep machines from booting.
-                Some(known) => {
-                    warn!("serving {name} as it was: {problem}");
-                    known.used = true;
-                    Ok(Arc::clone(&known.config))
+                // Machines must be able to boot while the API server is unavailable.
+                Some(cached) => {
+                    warn!("serving the cached config {name}: {problem}");
+                    cached.used = true;
+                    Ok(Arc::clone(&cached.config))
                 }
-                None => Err(Trouble::NotYet(format!(
+                None => Err(Unavailable::NotYet(format!(
                     "could not fetch config {name}, err: {problem}"
                 ))),
             },
         }
     }
 
-    fn forget_unused(&mut self) {
+    fn evict_unused(&mut self) {
         self.fetched
             .retain(|_, fetched| std::mem::take(&mut fetched.used));
     }

@@ -1,18 +1,18 @@
-//! Adding the server's own files to a config.
+//! The files that the server adds to a config.
 
 use mco_ignition::model::{File, Resource, Storage, Verification};
 use mco_ignition::resource;
 
-/// Readable by everyone, as the machines' own tools expect.
+/// World-readable, as the tools on machines expect.
 const MODE: i64 = 0o644;
 
-/// The files of a config, with a record of what had to give way.
-pub struct Files<'a> {
+/// The files of a config, with warnings about replaced ones.
+pub struct ConfigFiles<'a> {
     storage: &'a mut Storage,
     pub warnings: Vec<String>,
 }
 
-impl<'a> Files<'a> {
+impl<'a> ConfigFiles<'a> {
     pub fn new(storage: &'a mut Storage) -> Self {
         Self {
             storage,
@@ -20,15 +20,14 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Brings a file that the config may already have up to date, in its place; adds it at the end otherwise. Nothing
-    /// happens without contents.
+    /// Updates a file of the config in place, or adds it at the end. Does nothing without contents.
     pub fn refresh(&mut self, path: &str, contents: &[u8]) {
         if contents.is_empty() {
             return;
         }
         match self.storage.files.iter_mut().find(|file| file.path == path) {
             Some(file) => {
-                // What was said about the old contents is not true of the new ones.
+                // Compression and hash described the old contents.
                 file.contents.compression = None;
                 file.contents.verification = Verification::default();
                 file.contents.source = Some(resource::encode(contents));
@@ -37,10 +36,10 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Adds a file. It replaces whatever the config has at that path: without it a machine cannot join, and one
-    /// MachineConfig must not keep all new machines of a pool out.
+    /// Adds a file and removes other entries at its path. Without the file a machine cannot join, and one MachineConfig
+    /// must not keep all new machines of a pool from joining.
     pub fn put(&mut self, path: &str, contents: &[u8]) {
-        self.make_way(path);
+        self.remove_entries(path);
         self.storage.files.push(File {
             path: path.to_owned(),
             overwrite: Some(true),
@@ -53,7 +52,7 @@ impl<'a> Files<'a> {
         });
     }
 
-    fn make_way(&mut self, path: &str) {
+    fn remove_entries(&mut self, path: &str) {
         let Storage {
             files,
             directories,

@@ -1,7 +1,7 @@
-//! From a rendered MachineConfig to the document a new machine receives.
+//! Composition of the document for a new machine from a rendered MachineConfig.
 //!
-//! A pure function of its [`Source`] and the negotiated version: nothing it is given is changed, so a second request can
-//! never see what the first one did. Which config and which image it is about was decided before ([`crate::choose`]).
+//! A pure function of its [`PoolSource`] and the negotiated version. The config and the image are chosen in
+//! [`crate::choose`].
 
 mod files;
 #[cfg(test)]
@@ -19,41 +19,41 @@ use thiserror::Error;
 
 use crate::gojson;
 pub use crate::gojson::TypeMeta;
-use files::Files;
+use files::ConfigFiles;
 
-/// Certificates that kubelets check the API server with.
+/// The CA with which kubelets verify the API server.
 const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
-/// Certificates that the cloud provider's API is checked with.
+/// The CA of the API of the cloud provider.
 const CLOUD_CA: &str = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem";
-/// What the node agent writes onto its Node before it has ever talked to the cluster.
+/// The first annotations of the Node, which the daemon writes when it starts.
 const NODE_ANNOTATIONS: &str = "/etc/machine-config-daemon/node-annotations.json";
 const KUBECONFIG: &str = "/etc/kubernetes/kubeconfig";
-/// The whole MachineConfig, for people and for later comparison.
+/// The whole MachineConfig, for debugging and later comparison.
 const CONTENT: &str = "/etc/mcs-machine-config-content.json";
-/// The MachineConfig without its Ignition part; its presence starts the first-boot services.
+/// The MachineConfig without its Ignition config; its presence starts the first-boot services.
 const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
 
 /// The first version in which Ignition itself sets kernel arguments.
 const SETS_KERNEL_ARGUMENTS: SpecVersion = SpecVersion::V3_3;
 
-/// Everything one pool's documents are made from.
+/// The inputs of the documents of one pool.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Source {
+pub struct PoolSource {
     config: Arc<MachineConfig>,
     ignition: Config,
-    surroundings: Surroundings,
+    context: ComposeContext,
 }
 
-/// What is added to a rendered config.
+/// What the server adds to a rendered config.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Surroundings {
+pub struct ComposeContext {
     pub kubelet_ca: ByteString,
     pub cloud_ca: ByteString,
     pub kubeconfig: Vec<u8>,
-    /// An image that the machine can start with at once.
+    /// The layered image with which the machine starts.
     pub layered_image: Option<String>,
     pub registry_certificates: Vec<RegistryCertificate>,
-    pub origin: Origin,
+    pub origin: ConfigOrigin,
 }
 
 /// The certificates of one image registry.
@@ -63,18 +63,18 @@ pub struct RegistryCertificate {
     pub pem: Vec<u8>,
 }
 
-/// Where the MachineConfig came from, which shows in how it is embedded.
+/// The origin of the MachineConfig, which affects how it is embedded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// From a directory: it names its kind, and is encapsulated with the newest version whatever was negotiated.
+pub enum ConfigOrigin {
+    /// A directory: it has a kind, and is encapsulated with the newest version.
     Files,
-    /// From the cluster: no kind, and the negotiated version.
+    /// The cluster: no kind, and the negotiated version.
     Cluster,
 }
 
-impl Surroundings {
-    /// The part that comes from the ControllerConfig, with everything else empty.
-    pub fn of(controller_config: &ControllerConfig, origin: Origin) -> Self {
+impl ComposeContext {
+    /// Returns the context with the data of the ControllerConfig and nothing else.
+    pub fn of(controller_config: &ControllerConfig, origin: ConfigOrigin) -> Self {
         let spec = &controller_config.spec;
         Self {
             kubelet_ca: spec.kube_api_server_serving_ca_data.clone(),
@@ -87,7 +87,7 @@ impl Surroundings {
     }
 }
 
-/// A finished document and what its author should know.
+/// A document, with warnings for the administrator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Composed {
     pub document: Value,
@@ -122,9 +122,9 @@ pub enum ComposeError {
     },
 }
 
-impl Source {
-    /// Reads the config's Ignition part, which is the same for every version served from it.
-    pub fn new(config: Arc<MachineConfig>, surroundings: Surroundings) -> Result<Self, ComposeError> {
+impl PoolSource {
+    /// Parses the Ignition config, which is shared by all served versions.
+    pub fn new(config: Arc<MachineConfig>, context: ComposeContext) -> Result<Self, ComposeError> {
         let name = || name_of(&config).to_owned();
         let raw = config
             .spec
@@ -137,11 +137,11 @@ impl Source {
         Ok(Self {
             config,
             ignition: parsed.config,
-            surroundings,
+            context,
         })
     }
 
-    /// The rendered config that is served.
+    /// Returns the name of the rendered config.
     pub fn config_name(&self) -> &str {
         name_of(&self.config)
     }
@@ -151,11 +151,11 @@ fn name_of(config: &MachineConfig) -> &str {
     config.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The document for a machine that understands `version`.
-pub fn compose(source: &Source, version: SpecVersion) -> Result<Composed, ComposeError> {
+/// Returns the document for a machine that supports `version`.
+pub fn compose(source: &PoolSource, version: SpecVersion) -> Result<Composed, ComposeError> {
     let name = || source.config_name().to_owned();
     let encode_error = |source| ComposeError::Encode { name: name(), source };
-    let surroundings = &source.surroundings;
+    let context = &source.context;
     let mut ignition = source.ignition.clone();
     let mut config = MachineConfig::clone(&source.config);
 
@@ -163,32 +163,32 @@ pub fn compose(source: &Source, version: SpecVersion) -> Result<Composed, Compos
         migrate_kernel_arguments(&mut ignition, &mut config, version)?;
     }
     let annotations = node_annotations(source).map_err(encode_error)?;
-    if let Some(image) = &surroundings.layered_image {
+    if let Some(image) = &context.layered_image {
         config.spec.os_image_url.clone_from(image);
     }
 
-    let mut files = Files::new(&mut ignition.storage);
-    files.refresh(KUBELET_CA, &surroundings.kubelet_ca.0);
-    files.refresh(CLOUD_CA, &surroundings.cloud_ca.0);
+    let mut files = ConfigFiles::new(&mut ignition.storage);
+    files.refresh(KUBELET_CA, &context.kubelet_ca.0);
+    files.refresh(CLOUD_CA, &context.cloud_ca.0);
     files.put(NODE_ANNOTATIONS, &annotations);
-    files.put(KUBECONFIG, &surroundings.kubeconfig);
-    let type_meta = match surroundings.origin {
-        Origin::Files => TypeMeta::Present,
-        Origin::Cluster => TypeMeta::Absent,
+    files.put(KUBECONFIG, &context.kubeconfig);
+    let type_meta = match context.origin {
+        ConfigOrigin::Files => TypeMeta::Present,
+        ConfigOrigin::Cluster => TypeMeta::Absent,
     };
     files.put(
         CONTENT,
         &gojson::indented(&config, type_meta).map_err(encode_error)?,
     );
-    for certificate in &surroundings.registry_certificates {
+    for certificate in &context.registry_certificates {
         files.put(
             &format!("/etc/docker/certs.d/{}/ca.crt", certificate.host),
             &certificate.pem,
         );
     }
-    let encapsulated_version = match surroundings.origin {
-        Origin::Files => SpecVersion::V3_5,
-        Origin::Cluster => version,
+    let encapsulated_version = match context.origin {
+        ConfigOrigin::Files => SpecVersion::NEWEST,
+        ConfigOrigin::Cluster => version,
     };
     config.spec.config = Some(json!({"ignition": {"version": encapsulated_version.as_str()}}));
     files.put(
@@ -202,7 +202,7 @@ pub fn compose(source: &Source, version: SpecVersion) -> Result<Composed, Compos
     Ok(Composed { document, warnings })
 }
 
-/// Older Ignition cannot set kernel arguments; the first-boot service sets those of the encapsulated config instead.
+/// Moves kernel arguments to the encapsulated config, whose first-boot service sets them: older Ignition cannot.
 fn migrate_kernel_arguments(
     ignition: &mut Config,
     config: &mut MachineConfig,
@@ -219,7 +219,7 @@ fn migrate_kernel_arguments(
     Ok(())
 }
 
-fn node_annotations(source: &Source) -> serde_json::Result<Vec<u8>> {
+fn node_annotations(source: &PoolSource) -> serde_json::Result<Vec<u8>> {
     use annotations::node::{
         CURRENT_CONFIG, CURRENT_IMAGE, DESIRED_CONFIG, DESIRED_IMAGE, FIRST_PIVOT_CONFIG, STATE,
     };
@@ -238,7 +238,7 @@ fn node_annotations(source: &Source) -> serde_json::Result<Vec<u8>> {
         .and_then(|all| all.get(annotations::PRE_BUILT_IMAGE))
         .map(String::as_str)
         .filter(|image| !image.is_empty());
-    if let Some(image) = pre_built.or(source.surroundings.layered_image.as_deref()) {
+    if let Some(image) = pre_built.or(source.context.layered_image.as_deref()) {
         entries.extend([(CURRENT_IMAGE, image), (DESIRED_IMAGE, image)]);
     }
     gojson::strings(&entries)

@@ -6,7 +6,7 @@ use super::*;
 struct Case {
     metadata: Value,
     spec: Value,
-    surroundings: Surroundings,
+    context: ComposeContext,
 }
 
 impl Case {
@@ -18,17 +18,17 @@ impl Case {
         Self {
             metadata: json!({"name": "rendered-worker-1"}),
             spec: json!({"config": ignition, "kernelArguments": ["quiet"], "osImageURL": "base"}),
-            surroundings: Surroundings {
+            context: ComposeContext {
                 kubelet_ca: ByteString(b"kubelet ca".to_vec()),
                 kubeconfig: b"kubeconfig".to_vec(),
-                ..Surroundings::of(&ControllerConfig::default(), Origin::Cluster)
+                ..ComposeContext::of(&ControllerConfig::default(), ConfigOrigin::Cluster)
             },
         }
     }
 
-    fn source(&self) -> Result<Source, ComposeError> {
+    fn source(&self) -> Result<PoolSource, ComposeError> {
         let config = serde_json::from_value(json!({"metadata": self.metadata, "spec": self.spec})).unwrap();
-        Source::new(Arc::new(config), self.surroundings.clone())
+        PoolSource::new(Arc::new(config), self.context.clone())
     }
 
     fn compose(&self, version: SpecVersion) -> Result<Composed, ComposeError> {
@@ -71,8 +71,8 @@ fn files_are_added_in_their_fixed_order_and_shape() {
     let mut case = Case::new(with_files(
         &json!([{"path": "/etc/own", "contents": {"source": "data:,x"}}]),
     ));
-    case.surroundings.cloud_ca = ByteString(b"cloud ca".to_vec());
-    case.surroundings.registry_certificates = vec![RegistryCertificate {
+    case.context.cloud_ca = ByteString(b"cloud ca".to_vec());
+    case.context.registry_certificates = vec![RegistryCertificate {
         host: "foo".to_owned(),
         pem: b"registry".to_vec(),
     }];
@@ -113,7 +113,7 @@ fn every_version_can_be_served_and_encapsulates_itself() {
 #[test]
 fn from_files_the_newest_version_is_encapsulated_with_its_kind() {
     let mut case = Case::new(empty());
-    case.surroundings.origin = Origin::Files;
+    case.context.origin = ConfigOrigin::Files;
     let encapsulated = content_json(&case.document(SpecVersion::V2_2), ENCAPSULATED);
     assert_eq!(encapsulated["spec"]["config"]["ignition"]["version"], "3.5.0");
     assert_eq!(encapsulated["kind"], "MachineConfig");
@@ -150,11 +150,11 @@ fn a_certificate_is_replaced_in_its_place_with_nothing_left_of_the_old_one() {
 fn without_certificates_in_the_cluster_the_rendered_ones_stay() {
     let old = json!([{"path": KUBELET_CA, "contents": {"source": "data:,old"}}]);
     let mut case = Case::new(with_files(&old));
-    case.surroundings.kubelet_ca = ByteString::default();
+    case.context.kubelet_ca = ByteString::default();
     let document = case.document(SpecVersion::V3_5);
     assert_eq!(contents(&document, KUBELET_CA), b"old");
     let mut case = Case::new(empty());
-    case.surroundings.kubelet_ca = ByteString::default();
+    case.context.kubelet_ca = ByteString::default();
     assert!(!paths(&case.document(SpecVersion::V3_5)).contains(&KUBELET_CA));
 }
 
@@ -245,7 +245,7 @@ fn an_image_reaches_the_annotations_and_the_machine_config() {
     );
     assert_eq!(image(&case), "base");
 
-    case.surroundings.layered_image = Some("layered@sha256:1".to_owned());
+    case.context.layered_image = Some("layered@sha256:1".to_owned());
     assert_eq!(annotations(&case)[key("currentImage")], "layered@sha256:1");
     assert_eq!(annotations(&case)[key("desiredImage")], "layered@sha256:1");
     assert_eq!(image(&case), "layered@sha256:1");

@@ -1,4 +1,4 @@
-//! From a request to a response.
+//! Responses to requests for configurations.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,28 +12,29 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
+use mco_http::TextResponse;
 use tracing::{error, info, warn};
 
 use super::guard::TokenGuard;
-use super::path::Target;
-use crate::metrics::{self, Metrics};
+use super::path::RequestTarget;
+use crate::metrics::{self, ServerMetrics};
 use crate::negotiate;
-use crate::prepared::{Body, Encoding, Store, Trouble};
+use crate::prepared::{BodyEncoding, PreparedBody, PreparedStore, Unavailable};
 
-/// Everything a request needs.
+/// The state that requests share.
 #[derive(Debug, Default)]
-pub struct App {
-    pub store: Store,
-    pub(crate) metrics: Metrics,
+pub struct IgnitionApp {
+    pub store: PreparedStore,
+    pub(crate) metrics: ServerMetrics,
     pub(crate) tokens: Option<TokenGuard>,
     draining: AtomicBool,
 }
 
-/// Why a request gets no configuration.
+/// Why a request is not answered with a configuration.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum RequestRefusal {
     Method,
-    Nothing,
+    NotFound,
     Version,
     Token,
     TooManyFailures,
@@ -42,10 +43,8 @@ pub(super) enum Refusal {
     Broken,
 }
 
-type Answer = Response<Full<Bytes>>;
-
-impl App {
-    /// Without `tokens` nobody is asked for one.
+impl IgnitionApp {
+    /// Without `tokens` no token is required.
     pub fn new(tokens: Option<TokenGuard>) -> Self {
         Self {
             tokens,
@@ -53,7 +52,7 @@ impl App {
         }
     }
 
-    /// From now on the server says that it is going away.
+    /// Makes health probes fail from now on, so that load balancers stop sending requests here.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
@@ -62,36 +61,44 @@ impl App {
         !self.draining.load(Ordering::Relaxed) && self.store.current().is_some()
     }
 
-    /// Answers one request from `client`.
-    pub async fn answer<B>(&self, request: &Request<B>, client: SocketAddr) -> Answer {
+    /// Returns the response to a request from `client`.
+    pub async fn answer<B>(&self, request: &Request<B>, client: SocketAddr) -> TextResponse {
         let started = Instant::now();
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-        match Target::of(request.uri().path()) {
-            _ if !is_read => refuse(&Refusal::Method),
-            Target::Nothing => refuse(&Refusal::Nothing),
-            Target::Health if self.is_ready() => empty(StatusCode::OK),
-            Target::Health => refuse(&Refusal::NotReady),
-            Target::Config { pool } => {
+        match RequestTarget::of(request.uri().path()) {
+            _ if !is_read => refuse(&RequestRefusal::Method),
+            RequestTarget::Unknown => refuse(&RequestRefusal::NotFound),
+            RequestTarget::Health if self.is_ready() => empty(StatusCode::OK),
+            RequestTarget::Health => refuse(&RequestRefusal::NotReady),
+            RequestTarget::Config { pool } => {
                 let headers = request.headers();
-                let (answer, label) = self.config(headers, &pool, client).await;
-                let known = self.store.current().is_some_and(|answers| answers.knows(&pool));
-                let label = metrics::Request {
+                let (response, label) = self.config(headers, &pool, client).await;
+                let known = self
+                    .store
+                    .current()
+                    .is_some_and(|configs| configs.contains(&pool));
+                let label = metrics::RequestLabels {
                     pool: if known { pool } else { metrics::UNKNOWN.to_owned() },
                     version: label,
-                    code: answer.status().as_u16(),
+                    code: response.status().as_u16(),
                 };
                 let bytes = if *request.method() == Method::GET {
-                    size(&answer)
+                    size(&response)
                 } else {
                     0
                 };
                 self.metrics.answered(&label, bytes, started.elapsed());
-                answer
+                response
             }
         }
     }
 
-    async fn config(&self, headers: &HeaderMap, pool: &str, client: SocketAddr) -> (Answer, &'static str) {
+    async fn config(
+        &self,
+        headers: &HeaderMap,
+        pool: &str,
+        client: SocketAddr,
+    ) -> (TextResponse, &'static str) {
         let accept = text(headers, &ACCEPT);
         info!(
             "Pool {pool:?} requested by address:\"{client}\" User-Agent:{:?} Accept-Header: {:?}",
@@ -107,160 +114,162 @@ impl App {
             Ok(version) => version,
             Err(unacceptable) => {
                 warn!("pool {pool:?}: {unacceptable}");
-                return (refuse(&Refusal::Version), "");
+                return (refuse(&RequestRefusal::Version), "");
             }
         };
         let encoding = encoding(headers);
-        let answer = match self.body(pool, version, encoding).await {
+        let response = match self.body(pool, version, encoding).await {
             Ok(body) => success(body, encoding, headers),
             Err(refusal) => refuse(&refusal),
         };
-        (answer, version.as_str())
+        (response, version.as_str())
     }
 
     async fn body(
         &self,
         pool: &str,
         version: mco_ignition::SpecVersion,
-        encoding: Encoding,
-    ) -> Result<Body, Refusal> {
-        let answers = self.store.current().ok_or(Refusal::NotReady)?;
-        let pool_answers = answers.pool(pool).map_err(|trouble| match trouble {
-            Trouble::NotYet(reason) => {
+        encoding: BodyEncoding,
+    ) -> Result<PreparedBody, RequestRefusal> {
+        let configs = self.store.current().ok_or(RequestRefusal::NotReady)?;
+        let prepared = configs.pool(pool).map_err(|unavailable| match unavailable {
+            Unavailable::NotYet(reason) => {
                 info!("pool {pool:?} is not available yet: {reason}");
-                Refusal::NotYet
+                RequestRefusal::NotYet
             }
-            Trouble::Broken(reason) => {
+            Unavailable::Broken(reason) => {
                 error!("couldn't get config for pool {pool:?}: {reason}");
-                Refusal::Broken
+                RequestRefusal::Broken
             }
-            Trouble::Refused => {
+            Unavailable::Refused => {
                 info!("refusing to serve bootstrap configuration to pool {pool:?}");
-                Refusal::Broken
+                RequestRefusal::Broken
             }
         })?;
-        let pool_answers = Arc::clone(pool_answers);
-        let body = pool_answers.body(version, encoding).await.map_err(|reason| {
-            error!("couldn't convert config for pool {pool:?}: {reason}");
-            Refusal::Broken
-        })?;
-        // A booting machine takes an empty success for "no configuration" and goes on without any.
+        let body = Arc::clone(prepared)
+            .body(version, encoding)
+            .await
+            .map_err(|reason| {
+                error!("couldn't convert config for pool {pool:?}: {reason}");
+                RequestRefusal::Broken
+            })?;
+        // A booting machine treats an empty success as "no configuration" and boots without any.
         if body.bytes.is_empty() {
             error!("pool {pool:?}: the prepared document is empty");
-            return Err(Refusal::Broken);
+            return Err(RequestRefusal::Broken);
         }
         Ok(body)
     }
 }
 
-fn success(body: Body, encoding: Encoding, headers: &HeaderMap) -> Answer {
+fn success(body: PreparedBody, encoding: BodyEncoding, headers: &HeaderMap) -> TextResponse {
     let unchanged = headers
         .get_all(IF_NONE_MATCH)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .any(|tag| body.etag == tag.trim());
-    let mut answer = if unchanged {
+    let mut response = if unchanged {
         empty(StatusCode::NOT_MODIFIED)
     } else {
-        let mut answer = Response::new(Full::new(body.bytes));
-        let headers = answer.headers_mut();
+        let mut response = Response::new(Full::new(body.bytes));
+        let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if encoding == Encoding::Gzip {
+        if encoding == BodyEncoding::Gzip {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
-        answer
+        response
     };
-    let headers = answer.headers_mut();
+    let headers = response.headers_mut();
     headers.insert(ETAG, body.etag);
     headers.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
-    // It holds credentials: a cache in between must not keep it.
+    // It holds credentials, which proxies must not cache.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
-    answer
+    response
 }
 
-fn refuse(refusal: &Refusal) -> Answer {
+fn refuse(refusal: &RequestRefusal) -> TextResponse {
     match refusal {
-        Refusal::Method => {
-            let mut answer = empty(StatusCode::METHOD_NOT_ALLOWED);
-            answer
+        RequestRefusal::Method => {
+            let mut response = empty(StatusCode::METHOD_NOT_ALLOWED);
+            response
                 .headers_mut()
                 .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            answer
+            response
         }
-        Refusal::Nothing => empty(StatusCode::NOT_FOUND),
-        Refusal::Version => empty(StatusCode::BAD_REQUEST),
-        Refusal::Broken => empty(StatusCode::INTERNAL_SERVER_ERROR),
-        Refusal::Token => {
-            let mut answer = said(
+        RequestRefusal::NotFound => empty(StatusCode::NOT_FOUND),
+        RequestRefusal::Version => empty(StatusCode::BAD_REQUEST),
+        RequestRefusal::Broken => empty(StatusCode::INTERNAL_SERVER_ERROR),
+        RequestRefusal::Token => {
+            let mut response = with_text(
                 StatusCode::UNAUTHORIZED,
                 "a valid token for this pool is required\n",
             );
-            answer
+            response
                 .headers_mut()
                 .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            answer
+            response
         }
-        // Not 429: a machine behind the same address that has the right token must ask again, not give up.
-        Refusal::TooManyFailures => later(
+        // Not 429: a machine behind the same address with a valid token must retry instead of failing its boot.
+        RequestRefusal::TooManyFailures => later(
             "too many failed attempts from this address; try again later\n",
             "60",
         ),
-        Refusal::NotReady => later("not ready yet; try again\n", "1"),
-        Refusal::NotYet => later("no configuration for this pool yet; try again\n", "5"),
+        RequestRefusal::NotReady => later("not ready yet; try again\n", "1"),
+        RequestRefusal::NotYet => later("no configuration for this pool yet; try again\n", "5"),
     }
 }
 
-fn later(text: &'static str, seconds: &'static str) -> Answer {
-    let mut answer = said(StatusCode::SERVICE_UNAVAILABLE, text);
-    answer
+fn later(text: &'static str, seconds: &'static str) -> TextResponse {
+    let mut response = with_text(StatusCode::SERVICE_UNAVAILABLE, text);
+    response
         .headers_mut()
         .insert(RETRY_AFTER, HeaderValue::from_static(seconds));
-    answer
+    response
 }
 
-/// What a connection beyond the limit gets.
-pub fn overloaded() -> Answer {
+/// Returns the response to connections over the limit.
+pub fn overloaded() -> TextResponse {
     later("too many connections; try again\n", "1")
 }
 
-fn said(status: StatusCode, text: &'static str) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(
+fn with_text(status: StatusCode, text: &'static str) -> TextResponse {
+    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(
         CONTENT_TYPE,
         HeaderValue::from_static("text/plain; charset=utf-8"),
     );
-    answer
+    response
 }
 
-fn empty(status: StatusCode) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::new()));
-    *answer.status_mut() = status;
+fn empty(status: StatusCode) -> TextResponse {
+    let mut response = Response::new(Full::new(Bytes::new()));
+    *response.status_mut() = status;
     if status != StatusCode::NOT_MODIFIED {
-        // Also in answers to HEAD, where it would be left out otherwise.
-        answer
+        // Also in responses to HEAD, where hyper omits it otherwise.
+        response
             .headers_mut()
             .insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
-    answer
+    response
 }
 
-fn size(answer: &Answer) -> usize {
-    let size = hyper::body::Body::size_hint(answer.body()).exact();
+fn size(response: &TextResponse) -> usize {
+    let size = hyper::body::Body::size_hint(response.body()).exact();
     size.and_then(|size| usize::try_from(size).ok())
         .unwrap_or_default()
 }
 
-/// The first line of a header, which is all that counts.
+/// Returns the first value of a header; further ones are ignored.
 fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     headers
         .get(name)
         .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
-/// Gzip for those who ask for it; Ignition asks for the plain text.
-fn encoding(headers: &HeaderMap) -> Encoding {
+/// Returns the content encoding that the client accepts. Ignition accepts identity only.
+fn encoding(headers: &HeaderMap) -> BodyEncoding {
     let accepts_gzip = headers
         .get_all(ACCEPT_ENCODING)
         .iter()
@@ -277,8 +286,8 @@ fn encoding(headers: &HeaderMap) -> Encoding {
             is_gzip && !refused
         });
     if accepts_gzip {
-        Encoding::Gzip
+        BodyEncoding::Gzip
     } else {
-        Encoding::Identity
+        BodyEncoding::Identity
     }
 }

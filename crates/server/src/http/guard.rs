@@ -1,4 +1,4 @@
-//! Who may have a configuration: the tokens of a file that may change while we serve.
+//! Access to configurations: the tokens of a file that may change while serving.
 
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,26 +7,27 @@ use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
-use http::header::AUTHORIZATION;
 use jiff::Timestamp;
+use mco_http::bearer_token;
+use mco_http::tokens::TokenFileError;
 use tracing::{error, warn};
 
-use super::answer::Refusal;
-use crate::metrics::Metrics;
-use crate::tokens::{Denied, Failures, Tokens, TokensError};
+use super::answer::RequestRefusal;
+use crate::metrics::ServerMetrics;
+use crate::tokens::{FailureLimiter, PoolTokens, TokenDenial};
 
-/// How often a token file is looked at: how long a revoked token may still work.
+/// How often the token file is checked: how long a revoked token may still work.
 const TOKENS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The tokens that are asked for.
+/// Checks the tokens of requests.
 #[derive(Debug)]
 pub struct TokenGuard {
     path: PathBuf,
-    current: RwLock<(Tokens, Option<Stamp>)>,
-    failures: Failures,
+    current: RwLock<(PoolTokens, Option<Stamp>)>,
+    failures: FailureLimiter,
 }
 
-/// What changes whenever the file is replaced or written.
+/// The metadata that changes whenever the file is replaced or written.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -46,45 +47,45 @@ impl Stamp {
 }
 
 impl TokenGuard {
-    /// Reads the tokens for the first time, which must succeed.
-    pub fn load(path: &Path) -> Result<Self, TokensError> {
+    /// Reads the token file, which must exist and be valid.
+    pub fn load(path: &Path) -> Result<Self, TokenFileError> {
         let stamp = Stamp::of(path);
         Ok(Self {
             path: path.to_owned(),
-            current: RwLock::new((Tokens::read(path)?, stamp)),
-            failures: Failures::default(),
+            current: RwLock::new((PoolTokens::read(path)?, stamp)),
+            failures: FailureLimiter::default(),
         })
     }
 
-    /// Looks at the file for ever. A file that cannot be used is ignored and said once.
+    /// Reloads the file when it changes, without end. An invalid file is logged once and ignored.
     pub async fn follow(&self) {
-        let mut complaint = String::new();
+        let mut last_error = String::new();
         loop {
             tokio::time::sleep(TOKENS_INTERVAL).await;
             match self.refresh() {
-                Ok(_) => complaint.clear(),
+                Ok(_) => last_error.clear(),
                 Err(problem) => {
                     let problem = problem.to_string();
-                    if problem != complaint {
+                    if problem != last_error {
                         error!("keeping the old tokens: {problem}");
-                        complaint = problem;
+                        last_error = problem;
                     }
                 }
             }
         }
     }
 
-    /// Reads the file again if it has changed, and says whether it has. A few kilobytes from a local file do not delay
-    /// anybody.
-    fn refresh(&self) -> Result<bool, TokensError> {
-        // Before reading: a change in between is then seen the next time.
+    /// Reloads the file if it has changed and returns whether it had. Reading a few kilobytes from a local file does
+    /// not delay requests noticeably.
+    fn refresh(&self) -> Result<bool, TokenFileError> {
+        // Before reading, so that a change in between is detected the next time.
         let stamp = Stamp::of(&self.path);
-        let known = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        if stamp.is_some() && known.1 == stamp {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        if stamp.is_some() && current.1 == stamp {
             return Ok(false);
         }
-        drop(known);
-        let tokens = Tokens::read(&self.path)?;
+        drop(current);
+        let tokens = PoolTokens::read(&self.path)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = (tokens, stamp);
         Ok(true)
     }
@@ -94,30 +95,29 @@ impl TokenGuard {
         headers: &HeaderMap,
         pool: &str,
         client: IpAddr,
-        metrics: &Metrics,
-    ) -> Result<(), Refusal> {
+        metrics: &ServerMetrics,
+    ) -> Result<(), RequestRefusal> {
         let now = Instant::now();
         if self.failures.is_blocked(client, now) {
             metrics.token_failures.inc();
-            return Err(Refusal::TooManyFailures);
+            return Err(RequestRefusal::TooManyFailures);
         }
-        let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        self.opens(authorization, pool).map_err(|denied| {
-            warn!(%client, pool, "token refused: {denied:?}");
+        self.grants(bearer_token(headers), pool).map_err(|denial| {
+            warn!(%client, pool, "token rejected: {denial:?}");
             metrics.token_failures.inc();
             self.failures.record(client, now);
-            Refusal::Token
+            RequestRefusal::Token
         })
     }
 
-    /// A refusal ends a machine's boot for good, so a token that was made a moment ago must be known by now.
-    fn opens(&self, authorization: Option<&str>, pool: &str) -> Result<(), Denied> {
+    /// Rejecting a token fails the boot of a machine for good, so the file is reloaded first: the token may be new.
+    fn grants(&self, token: Option<&str>, pool: &str) -> Result<(), TokenDenial> {
         let check = || {
             let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-            current.0.check(authorization, pool, Timestamp::now())
+            current.0.check(token, pool, Timestamp::now())
         };
         match check() {
-            Err(denied) if denied != Denied::Missing && self.refresh().unwrap_or(false) => check(),
+            Err(denial) if denial != TokenDenial::Missing && self.refresh().unwrap_or(false) => check(),
             outcome => outcome,
         }
     }
@@ -126,27 +126,37 @@ impl TokenGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens::Record;
+    use crate::tokens::TokenRecord;
 
     #[test]
-    fn a_token_opens_its_pool_as_soon_as_it_is_in_the_file_and_no_longer_than_it_is() {
+    fn a_token_is_valid_exactly_while_it_is_in_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tokens.json");
         let expires = Timestamp::now() + Duration::from_mins(1);
-        Tokens::add_to(&path, Record::new("worker", "first", expires), Timestamp::now()).unwrap();
+        PoolTokens::add_to(
+            &path,
+            TokenRecord::new("worker", "first", expires),
+            Timestamp::now(),
+        )
+        .unwrap();
         let guard = TokenGuard::load(&path).unwrap();
-        let opens = |token: &str| guard.opens(Some(&format!("Bearer {token}")), "worker");
+        let check = |token: &str| guard.grants(Some(token), "worker");
 
-        assert_eq!(opens("first"), Ok(()));
-        assert_eq!(opens("second"), Err(Denied::Unknown));
-        Tokens::add_to(&path, Record::new("worker", "second", expires), Timestamp::now()).unwrap();
-        assert_eq!(opens("second"), Ok(()));
+        assert_eq!(check("first"), Ok(()));
+        assert_eq!(check("second"), Err(TokenDenial::Unknown));
+        PoolTokens::add_to(
+            &path,
+            TokenRecord::new("worker", "second", expires),
+            Timestamp::now(),
+        )
+        .unwrap();
+        assert_eq!(check("second"), Ok(()));
 
         std::fs::write(&path, r#"{"tokens": []}"#).unwrap();
         assert!(guard.refresh().unwrap());
-        assert_eq!(opens("first"), Err(Denied::Unknown));
-        std::fs::write(&path, "no tokens at all").unwrap();
-        assert_eq!(opens("first"), Err(Denied::Unknown));
+        assert_eq!(check("first"), Err(TokenDenial::Unknown));
+        std::fs::write(&path, "no tokens").unwrap();
+        assert_eq!(check("first"), Err(TokenDenial::Unknown));
         assert!(guard.refresh().is_err());
     }
 }

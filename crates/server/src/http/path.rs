@@ -1,23 +1,22 @@
-//! What a request path asks for.
+//! Request paths.
 
 use std::borrow::Cow;
 
 pub use mco_core::config::pools::is_name as is_pool_name;
 
-/// The meaning of a path.
+/// The resource that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// A pool's configuration.
+pub enum RequestTarget {
+    /// The configuration of a pool.
     Config {
         pool: String,
     },
     Health,
-    /// Nothing that exists or ever will.
-    Nothing,
+    Unknown,
 }
 
-impl Target {
-    /// A pool is named by the last element of a path below `/config/`, however many come before it.
+impl RequestTarget {
+    /// Parses a path. The last element of a path below `/config/` names the pool; elements before it are ignored.
     pub fn of(path: &str) -> Self {
         if path == "/healthz" {
             return Self::Health;
@@ -25,13 +24,13 @@ impl Target {
         let decoded = decode(path);
         let mut elements = decoded.split('/').filter(|element| !element.is_empty());
         if elements.next() != Some("config") {
-            return Self::Nothing;
+            return Self::Unknown;
         }
         match elements.next_back() {
             Some(pool) if is_pool_name(pool) => Self::Config {
                 pool: pool.to_owned(),
             },
-            _ => Self::Nothing,
+            _ => Self::Unknown,
         }
     }
 }
@@ -60,7 +59,7 @@ mod tests {
 
     #[test]
     fn paths_name_pools_by_their_last_element() {
-        let pool = |name: &str| Target::Config {
+        let pool = |name: &str| RequestTarget::Config {
             pool: name.to_owned(),
         };
         for (path, expected) in [
@@ -71,19 +70,19 @@ mod tests {
             ("/config/a%2Fworker", pool("worker")),
             ("//config//worker", pool("worker")),
             ("/config/infra.example", pool("infra.example")),
-            ("/config", Target::Nothing),
-            ("/config/", Target::Nothing),
-            ("/config/..", Target::Nothing),
-            ("/config/No%20Pool", Target::Nothing),
-            ("/config/%zz", Target::Nothing),
-            ("/config/%", Target::Nothing),
-            ("/configuration/worker", Target::Nothing),
-            ("/healthz", Target::Health),
-            ("/healthz/", Target::Nothing),
-            ("/", Target::Nothing),
-            ("", Target::Nothing),
+            ("/config", RequestTarget::Unknown),
+            ("/config/", RequestTarget::Unknown),
+            ("/config/..", RequestTarget::Unknown),
+            ("/config/No%20Pool", RequestTarget::Unknown),
+            ("/config/%zz", RequestTarget::Unknown),
+            ("/config/%", RequestTarget::Unknown),
+            ("/configuration/worker", RequestTarget::Unknown),
+            ("/healthz", RequestTarget::Health),
+            ("/healthz/", RequestTarget::Unknown),
+            ("/", RequestTarget::Unknown),
+            ("", RequestTarget::Unknown),
         ] {
-            assert_eq!(Target::of(path), expected, "{path}");
+            assert_eq!(RequestTarget::of(path), expected, "{path}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A server on a free port of the loopback interface, and a client that says exactly what a test wants said.
+//! A server on a free port of the loopback interface, and a client that sends exactly the bytes of a test.
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
@@ -9,37 +9,38 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mco_server::http::{self, App, Limits, Listener, Transport};
-use mco_server::offline::Directory;
-use mco_server::prepared::Trouble;
-use mco_tls::{Certificates, Offer};
+use mco_http::tls::{ALPN_HTTP1, CertificateFiles, TlsPolicy};
+use mco_http::{Listener, ListenerLimits, ListenerTransport};
+use mco_server::http::{self, DEFAULT_LIMITS, IgnitionApp};
+use mco_server::offline::DirectoryBackend;
+use mco_server::prepared::Unavailable;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_util::sync::CancellationToken;
 
 /// No exchange on the loopback interface takes this long.
 pub const DEADLINE: Duration = Duration::from_mins(1);
 
 pub struct Server {
     pub address: SocketAddr,
-    pub app: Arc<App>,
-    pub stop: watch::Sender<bool>,
+    pub app: Arc<IgnitionApp>,
+    pub stop: CancellationToken,
     pub task: JoinHandle<()>,
 }
 
 impl Server {
-    pub async fn start(app: App, transport: Transport, limits: Limits) -> Self {
+    pub async fn start(app: IgnitionApp, transport: ListenerTransport, limits: ListenerLimits) -> Self {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         let app = Arc::new(app);
-        let (stop, stopped) = watch::channel(false);
+        let stop = CancellationToken::new();
         let listener = Listener { socket, transport };
-        let task = tokio::spawn(http::serve(listener, Arc::clone(&app), limits, stopped));
+        let task = tokio::spawn(http::serve(listener, Arc::clone(&app), limits, stop.clone()));
         Self {
             address,
             app,
@@ -49,10 +50,10 @@ impl Server {
     }
 
     /// Serves a directory over plain HTTP.
-    pub async fn plain(directory: &Directory) -> Self {
-        let app = App::default();
-        app.store.publish(directory.read(), Trouble::Refused);
-        Self::start(app, Transport::Plain, Limits::default()).await
+    pub async fn plain(directory: &DirectoryBackend) -> Self {
+        let app = IgnitionApp::default();
+        app.store.publish(directory.read(), Unavailable::Refused);
+        Self::start(app, ListenerTransport::Plain, DEFAULT_LIMITS).await
     }
 
     pub async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Reply {
@@ -110,7 +111,7 @@ pub async fn exchange(
         stream.write_all(text.as_bytes()).await?;
         let mut bytes = Vec::new();
         let read = stream.read_to_end(&mut bytes).await;
-        // Some peers close without saying goodbye after a complete answer.
+        // Some peers close without a TLS close_notify after a complete response.
         match Reply::parse(&bytes) {
             Some(reply) => Ok(reply),
             None => read.and(Err(std::io::Error::other("no answer"))),
@@ -139,11 +140,16 @@ impl Pair {
         (pair, made.cert.der().clone())
     }
 
-    pub fn acceptor(&self) -> (Transport, Arc<Certificates>) {
-        let certificates = Certificates::load(&self.certificate, &self.key).unwrap();
-        let offer = Offer::new("", &[]).unwrap();
-        let config = offer.server_config(Arc::clone(&certificates)).unwrap();
-        (Transport::Tls(TlsAcceptor::from(Arc::new(config))), certificates)
+    pub fn acceptor(&self) -> (ListenerTransport, Arc<CertificateFiles>) {
+        let certificates = CertificateFiles::load(&self.certificate, &self.key).unwrap();
+        let policy = TlsPolicy::new("", &[]).unwrap();
+        let config = policy
+            .server_config(Arc::clone(&certificates), ALPN_HTTP1)
+            .unwrap();
+        (
+            ListenerTransport::Tls(TlsAcceptor::from(Arc::new(config))),
+            certificates,
+        )
     }
 }
 
@@ -171,7 +177,7 @@ pub async fn tls(
 }
 
 /// A directory as an offline render writes it, with one served pool of about `size` bytes of file contents.
-pub fn rendered_directory(base: &Path, size: usize) -> Directory {
+pub fn rendered_directory(base: &Path, size: usize) -> DirectoryBackend {
     let write = |path: &str, value: &serde_json::Value| {
         let path = base.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -185,7 +191,7 @@ pub fn rendered_directory(base: &Path, size: usize) -> Directory {
             "spec": {"kubeAPIServerServingCAData": "Y2E=", "rootCAData": ""}}),
     );
     std::fs::write(base.join("kubeconfig"), "a kubeconfig").unwrap();
-    Directory {
+    DirectoryBackend {
         base: base.to_owned(),
         kubeconfig: base.join("kubeconfig"),
         certificates: Vec::new(),

@@ -10,7 +10,7 @@ fn apply(document: &Value, patch: &Value) -> Result<Value, PatchError> {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table")]
-fn operations_that_apply_give_the_documented_result() {
+fn operations_that_apply_have_the_documented_result() {
     let cases = [
         (
             json!({"a": 1}),
@@ -125,7 +125,7 @@ fn operations_that_apply_give_the_documented_result() {
 }
 
 #[test]
-fn operations_that_do_not_apply_are_refused_in_kubernetes_words() {
+fn operations_that_do_not_apply_are_rejected_with_kubernetes_messages() {
     let cases = [
         (
             json!({"a": 1}),
@@ -218,7 +218,7 @@ fn a_failed_test_hides_its_cause_from_the_status_message() {
 }
 
 #[test]
-fn bodies_that_are_no_patch_are_refused_in_kubernetes_words() {
+fn bodies_that_are_no_patch_are_rejected_with_kubernetes_messages() {
     let cases = [
         (
             "{}",
@@ -248,7 +248,7 @@ fn unknown_and_duplicate_members_of_an_operation_are_objected_to() {
     let body = br#"[{"op": "add", "op": "add", "path": "/a", "value": 1, "colour": "red"}]"#;
     let patch = JsonPatch::decode(body, FieldValidation::Strict).expect("decodes");
     assert_eq!(
-        patch.objections,
+        patch.strict_errors,
         [
             "json patch duplicate field \"[0].op\"",
             "json patch unknown field \"[0].colour\""
@@ -257,7 +257,7 @@ fn unknown_and_duplicate_members_of_an_operation_are_objected_to() {
     assert_eq!(
         JsonPatch::decode(body, FieldValidation::Ignore)
             .expect("decodes")
-            .objections,
+            .strict_errors,
         [""; 0]
     );
 }

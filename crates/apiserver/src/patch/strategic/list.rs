@@ -1,19 +1,21 @@
-//! Merging lists whose items have an identity, and putting them into the order the patch asks for.
+//! Merging of keyed lists, and their order.
 
-use super::{DIRECTIVE, Fields, Merger, SET_ELEMENT_ORDER, Shape, as_new, malformed, unknown_directive};
+use super::{
+    DIRECTIVE, PatchFields, PatchShape, SET_ELEMENT_ORDER, StrategicMerger, as_new, malformed,
+    unknown_directive,
+};
 use crate::go_text;
 use crate::patch::PatchError;
 use crate::schema::{PatchRule, PatchStrategy};
 use serde_json::Value;
 
-impl<'s> Merger<'s> {
-    /// Handles every `$setElementOrder/<list>` of a patch together with the list it orders, and takes both out
-    /// of the patch.
+impl<'s> StrategicMerger<'s> {
+    /// Handles every `$setElementOrder/<list>` of a patch together with its list, and removes both from the patch.
     pub(super) fn ordered_lists(
         &self,
-        original: &mut Fields,
-        patch: &mut Fields,
-        shape: Shape<'s>,
+        original: &mut PatchFields,
+        patch: &mut PatchFields,
+        shape: PatchShape<'s>,
     ) -> Result<(), PatchError> {
         let directives: Vec<String> = patch
             .keys()
@@ -56,7 +58,7 @@ impl<'s> Merger<'s> {
         &self,
         original: Vec<Value>,
         patch: Vec<Value>,
-        list: Shape<'s>,
+        list: PatchShape<'s>,
         rule: &PatchRule,
     ) -> Result<Vec<Value>, PatchError> {
         if original.is_empty() && patch.is_empty() {
@@ -91,7 +93,7 @@ impl<'s> Merger<'s> {
     }
 }
 
-/// Takes items that carry `$patch` out of the patch and does what they say to the original.
+/// Removes items with `$patch` from the patch and applies them to the original.
 fn follow_item_directives(
     mut original: Vec<Value>,
     patch: Vec<Value>,
@@ -127,7 +129,7 @@ fn follow_item_directives(
     })
 }
 
-/// Items named by the patch in the patch's order, the others where the server had them.
+/// Returns the items of the patch in its order, and the others at their relative position on the server.
 fn in_order(
     merged: Vec<Value>,
     patch_order: &[Value],
@@ -154,7 +156,7 @@ fn in_order(
     let mut patched = patched.into_iter().peekable();
     let mut result = Vec::new();
     for other in others {
-        // An item of the patch goes first unless the server had both and this one in front.
+        // An item of the patch goes first unless the server has both and this one in front.
         while let Some(next) = patched.peek() {
             let server_first = matches!(
                 (rank(server_order, &other), rank(server_order, next)),
@@ -171,7 +173,7 @@ fn in_order(
     Ok(result)
 }
 
-/// The items of a patch must appear in the order that the directive beside it promises.
+/// The items of a patch must be in the order of the directive beside it.
 fn check_order(patch: &[Value], order: &[Value], rule: &PatchRule) -> Result<(), PatchError> {
     if order.is_empty() {
         return Ok(());
@@ -198,7 +200,7 @@ fn check_order(patch: &[Value], order: &[Value], rule: &PatchRule) -> Result<(),
     Ok(())
 }
 
-/// Whether two lists hold objects; they must hold one kind of thing between them.
+/// Returns whether two lists hold objects; both must hold the same type.
 fn of_objects(original: &[Value], patch: &[Value]) -> Result<bool, PatchError> {
     let mut kinds = original.iter().chain(patch).map(go_text::type_name);
     let Some(first) = kinds.next() else {

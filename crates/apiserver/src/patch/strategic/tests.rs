@@ -193,7 +193,7 @@ fn conditions_of_a_node_merge_by_type() {
 }
 
 #[test]
-fn contradictory_patches_are_refused_in_kubernetes_words() {
+fn contradictory_patches_are_rejected_with_kubernetes_messages() {
     let pod = containers(&json!([{"name": "a"}]));
     let cases = [
         (

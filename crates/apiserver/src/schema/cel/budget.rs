@@ -1,7 +1,7 @@
-//! How much work the rules of one object may cause.
+//! The budget that bounds the cost of the rules of one object.
 //!
-//! Rules come from whoever may write a CRD, objects from whoever may write a custom resource; neither may keep
-//! the server busy. Everything that can take long asks here first, and an exhausted budget makes it fail.
+//! Any user who may write a CRD supplies rules, and any user who may write a custom resource supplies objects; neither
+//! may block the server. Every expensive operation is charged first, and fails when the budget is exhausted.
 
 use cel::ExecutionError;
 use cel::common::types::{CelBytes, CelMap, CelString, Kind, Type};
@@ -10,13 +10,13 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Enough for thousands of list items compared with each other, and spent in about a second.
+/// Enough for thousands of list items compared with each other, and used up in about a second.
 const UNITS_PER_OBJECT: u64 = 1_000_000;
 
-/// Reading a text costs less than visiting an item.
+/// Reading a byte of text costs less than visiting an item.
 const BYTES_PER_UNIT: usize = 10;
 
-/// Deeper values than this are counted as if nothing were below.
+/// Values below this depth are not counted.
 const MAX_DEPTH: usize = 32;
 
 static BUDGET_TYPE: Type = budget_type();
@@ -26,11 +26,11 @@ pub(super) const fn budget_type() -> Type {
     Type::new_unspecified_type("mco.budget")
 }
 
-/// What is left to spend. Clones share one account.
+/// The remaining units. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<AtomicU64>);
+pub struct CelBudget(Arc<AtomicU64>);
 
-impl Budget {
+impl CelBudget {
     pub fn for_one_object() -> Self {
         Self(Arc::new(AtomicU64::new(UNITS_PER_OBJECT)))
     }
@@ -39,8 +39,8 @@ impl Budget {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// Spends units, or fails and leaves nothing for anyone.
-    pub fn spend(&self, units: u64) -> Result<(), ExecutionError> {
+    /// Charges units, or fails and exhausts the budget.
+    pub fn charge(&self, units: u64) -> Result<(), ExecutionError> {
         let left = self.0.load(Ordering::Relaxed);
         if units >= left {
             self.0.store(0, Ordering::Relaxed);
@@ -52,18 +52,18 @@ impl Budget {
         Ok(())
     }
 
-    /// Spends what looking at a value once costs.
-    pub fn spend_on(&self, value: &dyn Val) -> Result<(), ExecutionError> {
-        self.spend(shallow_cost(value))
+    /// Charges the cost of reading a value once.
+    pub fn charge_value(&self, value: &dyn Val) -> Result<(), ExecutionError> {
+        self.charge(shallow_cost(value))
     }
 
-    /// Spends what looking at a value and everything inside it costs.
-    pub fn spend_on_all(&self, value: &dyn Val) -> Result<(), ExecutionError> {
-        self.spend_deep(value, 0)
+    /// Charges the cost of reading a value and everything inside it.
+    pub fn charge_all(&self, value: &dyn Val) -> Result<(), ExecutionError> {
+        self.charge_deep(value, 0)
     }
 
-    fn spend_deep(&self, value: &dyn Val, depth: usize) -> Result<(), ExecutionError> {
-        self.spend_on(value)?;
+    fn charge_deep(&self, value: &dyn Val, depth: usize) -> Result<(), ExecutionError> {
+        self.charge_value(value)?;
         if depth == MAX_DEPTH {
             return Ok(());
         }
@@ -71,18 +71,18 @@ impl Budget {
             return map
                 .inner()
                 .values()
-                .try_for_each(|inner| self.spend_deep(inner.as_ref(), depth + 1));
+                .try_for_each(|inner| self.charge_deep(inner.as_ref(), depth + 1));
         }
         if let Some(iterable) = value.as_iterable() {
             let mut items = iterable.iter();
             while let Some(item) = items.next() {
-                self.spend_deep(item, depth + 1)?;
+                self.charge_deep(item, depth + 1)?;
             }
         }
         Ok(())
     }
 
-    /// The budget that an instrumented call carries as its first argument.
+    /// Returns the budget that an instrumented call has as its first argument.
     pub(super) fn of<'a>(args: &'a [CowVal<'_, '_>]) -> Result<&'a Self, ExecutionError> {
         let missing = || ExecutionError::InternalError("a call without a budget".to_owned());
         args.first()
@@ -106,7 +106,7 @@ fn shallow_cost(value: &dyn Val) -> u64 {
     1 + u64::try_from(items).unwrap_or(u64::MAX - 1)
 }
 
-impl Val for Budget {
+impl Val for CelBudget {
     fn get_type(&self) -> &Type {
         <Self as Val>::cel_type()
     }
@@ -127,4 +127,4 @@ impl Val for Budget {
     }
 }
 
-impl StaticVal for Budget {}
+impl StaticVal for CelBudget {}

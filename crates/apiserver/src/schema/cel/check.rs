@@ -1,21 +1,21 @@
-//! What can be said about a rule without a value: names it uses that do not exist.
+//! Static checks of a rule: undeclared names.
 
-use super::value::{Place, escape};
-use crate::schema::model::{Additional, JsonType};
+use super::value::{CelPosition, escape};
+use crate::schema::model::{AdditionalMembers, JsonType};
 use cel::common::ast::{EntryExpr, Expr};
 use cel::parser::Expression;
 use std::collections::BTreeSet;
 
-/// The first name in a rule that neither is a variable nor a member of what it is selected from.
+/// Returns the first name in a rule that is neither a variable nor a member of the value it is selected from.
 ///
-/// Types are followed only along plain selections from `self`; a wrong name behind a function call shows when the
-/// rule is evaluated.
+/// Types are followed only along plain selections from `self`. An undeclared name behind a function call is found when
+/// the rule is evaluated.
 pub fn undefined_reference(
     expression: &Expression,
-    place: Place<'_>,
+    place: CelPosition<'_>,
     is_resource: bool,
-) -> Option<Undefined> {
-    let mut scope = Scope {
+) -> Option<UndeclaredName> {
+    let mut scope = CheckScope {
         place,
         is_resource,
         variables: ["self", "oldSelf"]
@@ -26,15 +26,15 @@ pub fn undefined_reference(
     scope.visit(expression)
 }
 
-/// A name that does not exist.
+/// An undeclared name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Undefined {
+pub enum UndeclaredName {
     Variable(String),
     Field(String),
 }
 
-impl Undefined {
-    /// The report of a CEL compiler: where the name is, and the line with a mark below it.
+impl UndeclaredName {
+    /// Returns the report of a CEL compiler: the position, and the line with a mark below it.
     pub fn located_in(&self, source: &str) -> String {
         let (found, problem) = match self {
             Self::Variable(name) => (
@@ -60,7 +60,7 @@ impl Undefined {
     }
 }
 
-/// The first occurrence of a word that is not part of a longer one.
+/// Returns the first occurrence of a whole word.
 fn find_word(source: &str, word: &str) -> Option<usize> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     source.match_indices(word).map(|(at, _)| at).find(|at| {
@@ -71,20 +71,20 @@ fn find_word(source: &str, word: &str) -> Option<usize> {
     })
 }
 
-/// First parts of the names of functions, and types: identifiers that are no variables.
+/// Namespaces of functions, and types: identifiers that are not variables.
 const GLOBAL: [&str; 18] = [
     "math", "sets", "strings", "base64", "optional", "format", "ip", "cidr", "lists", "cel", "int", "uint",
     "double", "string", "bool", "bytes", "list", "map",
 ];
 
-struct Scope<'s> {
-    place: Place<'s>,
+struct CheckScope<'s> {
+    place: CelPosition<'s>,
     is_resource: bool,
     variables: BTreeSet<String>,
 }
 
-impl<'s> Scope<'s> {
-    fn visit(&mut self, expression: &Expression) -> Option<Undefined> {
+impl<'s> CheckScope<'s> {
+    fn visit(&mut self, expression: &Expression) -> Option<UndeclaredName> {
         match &expression.expr {
             Expr::Ident(name) => self.ident(name),
             Expr::Select(select) => self.visit(&select.operand).or_else(|| {
@@ -126,20 +126,20 @@ impl<'s> Scope<'s> {
         }
     }
 
-    fn entry(&mut self, entry: &EntryExpr) -> Option<Undefined> {
+    fn entry(&mut self, entry: &EntryExpr) -> Option<UndeclaredName> {
         match entry {
             EntryExpr::MapEntry(entry) => self.visit(&entry.key).or_else(|| self.visit(&entry.value)),
             EntryExpr::StructField(field) => self.visit(&field.value),
         }
     }
 
-    fn ident(&self, name: &str) -> Option<Undefined> {
+    fn ident(&self, name: &str) -> Option<UndeclaredName> {
         let known = self.variables.contains(name) || GLOBAL.contains(&name) || name.starts_with('@');
-        (!known).then(|| Undefined::Variable(name.to_owned()))
+        (!known).then(|| UndeclaredName::Variable(name.to_owned()))
     }
 
-    /// The place a chain of selections from `self` leads to.
-    fn typed(&self, expression: &Expression) -> Option<Place<'s>> {
+    /// Returns the schema that a chain of selections from `self` leads to.
+    fn typed(&self, expression: &Expression) -> Option<CelPosition<'s>> {
         match &expression.expr {
             Expr::Ident(name) if name == "self" && self.variables.contains(name) => Some(self.place),
             Expr::Select(select) if !select.test => {
@@ -151,10 +151,10 @@ impl<'s> Scope<'s> {
                     .find(|property| escape(&property.name).as_deref() == Some(&select.field));
                 let child = match (property, node.additional) {
                     (Some(property), _) => Some(holder.schema.node(property.node)),
-                    (None, Additional::Schema(id)) => Some(holder.schema.node(id)),
+                    (None, AdditionalMembers::Schema(id)) => Some(holder.schema.node(id)),
                     (None, _) => None,
                 };
-                child.map(|child| Place {
+                child.map(|child| CelPosition {
                     node: Some(child),
                     ..holder
                 })
@@ -163,7 +163,12 @@ impl<'s> Scope<'s> {
         }
     }
 
-    fn member_error(&self, holder: Place<'_>, operand: &Expression, field: &str) -> Option<Undefined> {
+    fn member_error(
+        &self,
+        holder: CelPosition<'_>,
+        operand: &Expression,
+        field: &str,
+    ) -> Option<UndeclaredName> {
         let node = holder.node.filter(|node| node.json_type == JsonType::Object)?;
         let is_root = matches!(&operand.expr, Expr::Ident(_));
         if (is_root && self.is_resource || node.embedded_resource)
@@ -171,7 +176,10 @@ impl<'s> Scope<'s> {
         {
             return None;
         }
-        let is_map = matches!(node.additional, Additional::Schema(_) | Additional::Schemaless);
+        let is_map = matches!(
+            node.additional,
+            AdditionalMembers::Schema(_) | AdditionalMembers::Schemaless
+        );
         let declared = node
             .properties
             .iter()
@@ -179,6 +187,6 @@ impl<'s> Scope<'s> {
         let of_metadata = matches!(&operand.expr, Expr::Select(select)
             if select.field == "metadata" && matches!(&select.operand.expr, Expr::Ident(_)));
         let names_resource = of_metadata && self.is_resource && matches!(field, "name" | "generateName");
-        (!declared && !is_map && !names_resource).then(|| Undefined::Field(field.to_owned()))
+        (!declared && !is_map && !names_resource).then(|| UndeclaredName::Field(field.to_owned()))
     }
 }

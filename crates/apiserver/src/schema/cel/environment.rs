@@ -1,10 +1,10 @@
-//! The environment of every rule: the standard library, its extensions, and what Kubernetes adds.
+//! The CEL environment of all rules: the standard library, its extensions, and the libraries of Kubernetes.
 
 use super::library;
 use cel::{DeclarationError, Env, extensions};
 use std::sync::{Arc, LazyLock};
 
-/// The environment; the error is a fault in this module's tables, which its tests would show.
+/// Returns the environment. An error is a bug in this module's tables, which its tests would find.
 pub(super) fn environment() -> Result<&'static Arc<Env>, &'static DeclarationError> {
     static ENVIRONMENT: LazyLock<Result<Arc<Env>, DeclarationError>> =
         LazyLock::new(|| build().map(Arc::new));

@@ -1,40 +1,40 @@
-//! Rewriting an expression so that everything that can take long spends from the budget.
+//! Instrumentation of an expression, so that every expensive operation is charged to the budget.
 //!
-//! Loops and literals spend the whole of what they run over or hold, because they copy it; comparisons, sums and
-//! calls spend the size of their operands.
-//! Users cannot write the names used here: CEL identifiers do not begin with `@`.
+//! Loops and literals are charged for everything they iterate over or hold, because they copy it. Comparisons, sums and
+//! calls are charged for the size of their operands. Rules cannot contain the names used here: CEL identifiers do not
+//! begin with `@`.
 
 use cel::common::ast::{CallExpr, EntryExpr, Expr, operators};
 use cel::parser::Expression;
 use std::collections::BTreeSet;
 
 pub(super) const BUDGET: &str = "@budget";
-pub(super) const SPEND: &str = "@spend";
+pub(super) const CHARGE: &str = "@charge";
 pub(super) const EQUALS: &str = "@equals";
 pub(super) const ADD: &str = "@add";
 pub(super) const MATCHES: &str = "@matches";
 pub(super) const REPLACE: &str = "@replace";
 pub(super) const JOIN: &str = "@join";
-pub(super) const SPEND_ON_ALL: &str = "@spendOnAll";
+pub(super) const CHARGE_ALL: &str = "@chargeAll";
 pub(super) const SETS: [(&str, &str); 3] = [
     ("contains", "@sets.contains"),
     ("equivalent", "@sets.equivalent"),
     ("intersects", "@sets.intersects"),
 ];
 
-/// Rewrites an expression in which these variables are known.
+/// Instruments an expression with these variables.
 pub(super) fn instrument(expression: &mut Expression, variables: &[&str]) {
-    let mut scope = Scope {
+    let mut scope = InstrumentScope {
         variables: variables.iter().map(|name| (*name).to_owned()).collect(),
     };
     scope.visit(expression);
 }
 
-struct Scope {
+struct InstrumentScope {
     variables: BTreeSet<String>,
 }
 
-impl Scope {
+impl InstrumentScope {
     fn visit(&mut self, expression: &mut Expression) {
         match &mut expression.expr {
             Expr::Call(call) => {
@@ -48,7 +48,7 @@ impl Scope {
             }
             Expr::Comprehension(comprehension) => {
                 self.visit(&mut comprehension.iter_range);
-                wrap_in(SPEND_ON_ALL, &mut comprehension.iter_range);
+                wrap_in(CHARGE_ALL, &mut comprehension.iter_range);
                 self.visit(&mut comprehension.accu_init);
                 let mut inner = Self {
                     variables: self.variables.clone(),
@@ -63,7 +63,7 @@ impl Scope {
             Expr::Select(select) => self.visit(&mut select.operand),
             Expr::List(list) => list.elements.iter_mut().for_each(|element| {
                 self.visit(element);
-                wrap_in(SPEND_ON_ALL, element);
+                wrap_in(CHARGE_ALL, element);
             }),
             Expr::Map(map) => map
                 .entries
@@ -82,16 +82,17 @@ impl Scope {
             EntryExpr::MapEntry(entry) => {
                 self.visit(&mut entry.key);
                 self.visit(&mut entry.value);
-                wrap_in(SPEND_ON_ALL, &mut entry.value);
+                wrap_in(CHARGE_ALL, &mut entry.value);
             }
             EntryExpr::StructField(field) => {
                 self.visit(&mut field.value);
-                wrap_in(SPEND_ON_ALL, &mut field.value);
+                wrap_in(CHARGE_ALL, &mut field.value);
             }
         }
     }
 
-    /// The step of a macro's loop: adding to the accumulator is the macro's own and stays as the evaluator knows it.
+    /// Instruments the step of a macro's loop. Its addition to the accumulator stays, because the evaluator recognizes
+    /// it.
     fn step(&mut self, expression: &mut Expression, accumulator: &str) {
         match &mut expression.expr {
             Expr::Call(call) if is_addition_to(call, accumulator) => {
@@ -133,7 +134,7 @@ impl Scope {
                 call.args.iter_mut().for_each(wrap);
                 return None;
             }
-            // Logic and selection take no time of their own.
+            // Logic and selection have no cost of their own.
             (name, ..) if name.starts_with(['_', '!', '-', '@']) => return None,
             _ => {
                 call.args.iter_mut().for_each(wrap);
@@ -149,7 +150,7 @@ impl Scope {
         Some(budgeted(replacement, arguments))
     }
 
-    /// The metered name of a function over two sets, which compares each item of one with each of the other.
+    /// Returns the metered name of a function over two sets, which compares each item of one with each of the other.
     fn set_function(&self, call: &CallExpr) -> Option<&'static str> {
         let target = call.target.as_deref()?;
         let is_namespace =
@@ -160,7 +161,7 @@ impl Scope {
             .map(|(_, metered)| *metered)
     }
 
-    /// Whether a call's target is a value, rather than the first part of a function's name (`math.abs`).
+    /// Returns whether a call's target is a value, rather than the namespace of a function (`math.abs`).
     fn is_value(&self, target: &Expression) -> bool {
         match &target.expr {
             Expr::Ident(name) => self.variables.contains(name),
@@ -175,9 +176,9 @@ fn is_addition_to(call: &CallExpr, accumulator: &str) -> bool {
         && matches!(call.args.first().map(|argument| &argument.expr), Some(Expr::Ident(name)) if name == accumulator)
 }
 
-/// Makes a value pay for being looked at, unless it is a constant.
+/// Charges for reading a value, unless it is a constant.
 fn wrap(expression: &mut Expression) {
-    wrap_in(SPEND, expression);
+    wrap_in(CHARGE, expression);
 }
 
 fn wrap_in(function: &str, expression: &mut Expression) {

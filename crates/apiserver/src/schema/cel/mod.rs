@@ -1,7 +1,7 @@
 //! CEL, the language of `x-kubernetes-validations`.
 //!
-//! Parsing and evaluating is the work of the `cel` crate. This module adds what Kubernetes adds: values that know
-//! their schema, its libraries of functions, the words of its errors, and a budget that no rule can outrun.
+//! The `cel` crate parses and evaluates. This module adds what Kubernetes adds: typed values, function libraries, error
+//! messages, and a budget.
 
 mod budget;
 mod check;
@@ -12,7 +12,7 @@ mod parse;
 mod program;
 mod value;
 
-pub(super) use budget::Budget;
+pub(super) use budget::CelBudget;
 pub(super) use check::undefined_reference;
-pub(super) use program::{Evaluation, Program, with_room};
-pub(super) use value::Place;
+pub(super) use program::{CelProgram, RuleInput, with_room};
+pub(super) use value::CelPosition;

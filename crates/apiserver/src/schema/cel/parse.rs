@@ -1,29 +1,29 @@
-//! From the text of a rule to an expression of bounded depth.
+//! Parsing of a rule into an expression of bounded depth.
 //!
-//! The `cel` crate has two parsers. One is fast and knows the standard macros; the other follows the grammar that
-//! Kubernetes uses, knows the macros of the extensions and words its errors like Kubernetes, but is slow and
-//! recurses deeply. Rules go to the first, and to the second when the first is not enough.
+//! The `cel` crate has two parsers. One is fast and supports the standard macros. The other follows the grammar of
+//! Kubernetes, supports the macros of the extensions and has Kubernetes' error messages, but is slow and recurses
+//! deeply. Rules are parsed with the first, and with the second if the first is not enough.
 
 use super::environment::environment;
 use cel::common::ast::{EntryExpr, Expr};
 use cel::parser::{Expression, PrattParser};
 
-/// Longer expressions are refused: nobody reads them, and parsing them takes long.
+/// The maximum length of an expression, because parsing takes long.
 const MAX_SOURCE_BYTES: usize = 16 * 1024;
 
-/// Evaluation recurses as deep as an expression is nested.
+/// The maximum depth, because evaluation recurses with the expression.
 const MAX_DEPTH: usize = 100;
 
-/// Brackets may be nested this deep, and as many alternatives (`a ? b : c`) may follow each other. Parsing recurses.
+/// The maximum depth of brackets and number of chained alternatives (`a ? b : c`), because parsing recurses.
 const MAX_NESTING: usize = 250;
 
-/// The grammar's parser needs about 100 KiB of stack for each level of nesting when it is not optimised.
+/// The stack of the grammar's parser: about 100 KiB for each level of nesting in an unoptimized build.
 const PARSER_STACK_BYTES: usize = 128 * 1024 * 1024;
 
 /// Macros that only the grammar's parser expands.
 const EXTENDED_MACROS: [&str; 5] = ["optMap", "optFlatMap", "sortBy", "math.greatest", "math.least"];
 
-/// Parses an expression; the error reads as Kubernetes' compiler reports it.
+/// Parses an expression; the error is that of Kubernetes' compiler.
 pub(super) fn parse(source: &str) -> Result<Expression, String> {
     if source.len() > MAX_SOURCE_BYTES {
         let size = source.chars().count();
@@ -62,12 +62,12 @@ fn parse_deeply(source: &str) -> Result<Expression, String> {
     Ok(expression)
 }
 
-/// Kubernetes indents the lines that show where an error is.
+/// Indents the lines that show the position of an error, as Kubernetes does.
 fn in_kubernetes_layout(report: &str) -> String {
     report.replace("\n| ", "\n | ")
 }
 
-/// How deep a parser may have to recurse: an upper bound, because brackets inside texts count as well.
+/// Returns an upper bound of the parser's recursion. Brackets inside strings count as well.
 fn nesting(source: &str) -> usize {
     let (mut open, mut deepest, mut alternatives) = (0_usize, 0, 0_usize);
     let mut before = ' ';
@@ -84,7 +84,7 @@ fn nesting(source: &str) -> usize {
     deepest + alternatives
 }
 
-/// Walks with a list of its own, so that depth cannot overflow anything.
+/// Walks iteratively, so that no depth can overflow the stack.
 fn is_deeper_than(expression: &Expression, limit: usize) -> bool {
     let mut pending = vec![(expression, 1_usize)];
     while let Some((expression, depth)) = pending.pop() {
@@ -96,7 +96,7 @@ fn is_deeper_than(expression: &Expression, limit: usize) -> bool {
     false
 }
 
-/// The parts of an expression.
+/// Returns the operands of an expression.
 pub(super) fn children(expression: &Expression) -> Vec<&Expression> {
     match &expression.expr {
         Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),

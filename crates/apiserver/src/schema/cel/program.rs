@@ -1,6 +1,6 @@
 //! One compiled expression and its evaluation.
 
-use super::budget::Budget;
+use super::budget::CelBudget;
 use super::environment::environment;
 use super::instrument::{self, BUDGET};
 use super::parse::{children, parse};
@@ -16,23 +16,23 @@ const VARIABLES: [&str; 2] = ["self", "oldSelf"];
 
 /// A compiled expression.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct CelProgram {
     plain: Expression,
     metered: Expression,
 }
 
-/// What a rule is evaluated on.
+/// The values that a rule is evaluated on.
 #[derive(Debug)]
-pub struct Evaluation<'a, 'v> {
+pub struct RuleInput<'a, 'v> {
     pub this: &'a (dyn Val + 'v),
     pub old: Option<&'a (dyn Val + 'v)>,
     /// Whether the rule sees the old value as an optional, present or not.
     pub optional_old: bool,
-    pub budget: &'a Budget,
+    pub budget: &'a CelBudget,
 }
 
-impl Program {
-    /// Compiles an expression; the error reads as a CEL compiler reports it.
+impl CelProgram {
+    /// Compiles an expression; the error is that of a CEL compiler.
     pub fn compile(source: &str) -> Result<Self, String> {
         let plain = parse(source)?;
         let mut metered = plain.clone();
@@ -40,25 +40,25 @@ impl Program {
         Ok(Self { plain, metered })
     }
 
-    /// The expression as it was written, for checks that are made without a value.
+    /// Returns the expression as parsed, for static checks.
     pub fn expression(&self) -> &Expression {
         &self.plain
     }
 
-    /// Whether the expression looks at the value before an update.
+    /// Returns whether the expression uses the old value.
     pub fn uses_old_self(&self) -> bool {
         mentions(&self.plain, "oldSelf")
     }
 
-    /// Evaluates to whether the rule holds.
-    pub fn holds(&self, on: &Evaluation<'_, '_>) -> Result<bool, String> {
+    /// Evaluates a rule to a boolean.
+    pub fn holds(&self, on: &RuleInput<'_, '_>) -> Result<bool, String> {
         self.evaluate(on, |value| {
             value.downcast_ref::<CelBool>().map(|flag| *flag.inner())
         })
     }
 
-    /// Evaluates to a text.
-    pub fn text(&self, on: &Evaluation<'_, '_>) -> Result<String, String> {
+    /// Evaluates an expression to a string.
+    pub fn text(&self, on: &RuleInput<'_, '_>) -> Result<String, String> {
         self.evaluate(on, |value| {
             value
                 .downcast_ref::<CelString<'_>>()
@@ -66,11 +66,7 @@ impl Program {
         })
     }
 
-    fn evaluate<T>(
-        &self,
-        on: &Evaluation<'_, '_>,
-        read: impl Fn(&dyn Val) -> Option<T>,
-    ) -> Result<T, String> {
+    fn evaluate<T>(&self, on: &RuleInput<'_, '_>, read: impl Fn(&dyn Val) -> Option<T>) -> Result<T, String> {
         let env = environment().map_err(ToString::to_string)?;
         let mut context = Context::with_env(Arc::clone(env));
         context.add_variable_as_val(BUDGET, Box::new(on.budget.clone()));
@@ -90,16 +86,17 @@ impl Program {
     }
 }
 
-/// The deepest expression needs less than this, also when it is not optimised; a request's thread has less.
+/// The deepest expression needs less than this, even in an unoptimized build. The stack of a request's thread is
+/// smaller.
 const EVALUATION_STACK_BYTES: usize = 16 * 1024 * 1024;
 
-/// Runs something that evaluates expressions on a stack that is deep enough for any of them. Around many evaluations,
-/// it saves each of them the making of a stack.
+/// Runs a function on a stack that is large enough for any expression. Called around many evaluations, it allocates the
+/// stack once.
 pub fn with_room<T>(evaluate: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(EVALUATION_STACK_BYTES, 2 * EVALUATION_STACK_BYTES, evaluate)
 }
 
-/// An error in the words of Kubernetes' evaluator.
+/// Returns an error with the message of Kubernetes' evaluator.
 fn explain(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),

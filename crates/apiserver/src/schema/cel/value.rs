@@ -1,10 +1,10 @@
-//! JSON values as rules see them, which depends on their schema.
+//! Conversion of JSON values to CEL values, by schema.
 //!
-//! Strings with certain formats become times, durations or bytes; members whose names are no identifiers are
-//! escaped; sets and keyed lists have no order.
+//! Strings with certain formats become timestamps, durations or bytes. Members whose names are not identifiers are
+//! escaped. Sets and keyed lists have no order.
 
 use super::environment::environment;
-use crate::schema::model::{Additional, JsonType, ListType, Node, Schema};
+use crate::schema::model::{AdditionalMembers, JsonType, ListType, Schema, SchemaNode};
 use base64::Engine as _;
 use cel::ExecutionError;
 use cel::common::traits::{self, Adder, Container, Indexer, Iterable, Sizer};
@@ -15,14 +15,14 @@ use cel::common::value::{CowVal, Val};
 use serde_json::{Number, Value};
 use std::collections::{HashMap, HashSet};
 
-/// A place in a schema, or one about which nothing is known.
+/// A position in a schema, or one without a schema.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'s> {
+pub struct CelPosition<'s> {
     pub schema: &'s Schema,
-    pub node: Option<&'s Node>,
+    pub node: Option<&'s SchemaNode>,
 }
 
-/// Words that CEL keeps for itself.
+/// Reserved words of CEL.
 const RESERVED: [&str; 22] = [
     "true",
     "false",
@@ -48,8 +48,8 @@ const RESERVED: [&str; 22] = [
     "__",
 ];
 
-impl Place<'_> {
-    /// The value at this place, as CEL sees it.
+impl CelPosition<'_> {
+    /// Returns the value at this position as a CEL value.
     pub fn value<'v>(self, value: &'v Value) -> Box<dyn Val + 'v> {
         match value {
             Value::Null => Box::new(CelNull),
@@ -57,7 +57,7 @@ impl Place<'_> {
             Value::Number(number) => self.number(number),
             Value::String(text) => self.string(text),
             Value::Array(items) => {
-                let place = Place {
+                let place = CelPosition {
                     node: self.node.and_then(|node| self.schema.items(node)),
                     ..self
                 };
@@ -80,27 +80,27 @@ impl Place<'_> {
         }
     }
 
-    /// A member's key and place: declared members are escaped, keys of maps are data.
+    /// Returns a member's key and position: declared members are escaped, keys of maps are not.
     fn member(self, name: &str) -> (String, Self) {
         let Some(node) = self.node else {
             return (name.to_owned(), self);
         };
         match (node.property(name), node.additional) {
             (Some(property), _) => {
-                let place = Place {
+                let place = CelPosition {
                     node: Some(self.schema.node(property.node)),
                     ..self
                 };
                 (escape(name).unwrap_or_else(|| name.to_owned()), place)
             }
-            (None, Additional::Schema(id)) => (
+            (None, AdditionalMembers::Schema(id)) => (
                 name.to_owned(),
-                Place {
+                CelPosition {
                     node: Some(self.schema.node(id)),
                     ..self
                 },
             ),
-            (None, _) => (name.to_owned(), Place { node: None, ..self }),
+            (None, _) => (name.to_owned(), CelPosition { node: None, ..self }),
         }
     }
 
@@ -131,7 +131,7 @@ impl Place<'_> {
     }
 }
 
-/// The CEL name of a member; `None` when rules cannot name it at all.
+/// Returns the CEL name of a member; `None` if rules cannot refer to it.
 pub fn escape(name: &str) -> Option<String> {
     if RESERVED.contains(&name) {
         return Some(format!("__{name}__"));
@@ -152,7 +152,7 @@ pub fn escape(name: &str) -> Option<String> {
     )
 }
 
-/// Lets the standard library read a text.
+/// Parses a string with the standard library.
 fn convert(function: &str, text: &str) -> Option<Box<dyn Val>> {
     let text = CelString::from(text.to_owned());
     let arguments = vec![CowVal::owned(text)];
@@ -166,7 +166,7 @@ struct UnorderedList<'v> {
     items: Vec<Box<dyn Val + 'v>>,
 }
 
-/// A text that two values share when they are equal, so that long lists need not be compared item by item.
+/// Returns a text that is the same for equal values, so that long lists need not be compared pairwise.
 fn identity(value: &dyn Val) -> String {
     if let Some(map) = value.downcast_ref::<CelMap<'_>>() {
         let entries = map.inner().iter();
@@ -186,9 +186,9 @@ fn identity(value: &dyn Val) -> String {
     format!("[{}]", items.join(","))
 }
 
-struct Items<'b, 'v>(std::slice::Iter<'b, Box<dyn Val + 'v>>);
+struct UnorderedItems<'b, 'v>(std::slice::Iter<'b, Box<dyn Val + 'v>>);
 
-impl<'b, 'v: 'w, 'w> traits::Iterator<'b, 'w> for Items<'b, 'v> {
+impl<'b, 'v: 'w, 'w> traits::Iterator<'b, 'w> for UnorderedItems<'b, 'v> {
     fn next(&mut self) -> Option<&'b (dyn Val + 'w)> {
         let item = self.0.next()?;
         Some(item.as_ref())
@@ -209,7 +209,7 @@ impl Iterable for UnorderedList<'_> {
     where
         Self: 'w,
     {
-        Box::new(Items(self.items.iter()))
+        Box::new(UnorderedItems(self.items.iter()))
     }
 }
 
@@ -317,19 +317,21 @@ impl Val for UnorderedList<'_> {
             return false;
         }
         let mut others = iterable.iter();
-        let mut strangers = Vec::new();
+        let mut incomparable = Vec::new();
         for own in &self.items {
             match others.next() {
                 Some(other) if own.equals(other) => {}
-                Some(other) => strangers.push(other),
+                Some(other) => incomparable.push(other),
                 None => return false,
             }
         }
-        if strangers.is_empty() {
+        if incomparable.is_empty() {
             return true;
         }
         let own: HashSet<String> = self.items.iter().map(|item| identity(item.as_ref())).collect();
-        strangers.into_iter().all(|other| own.contains(&identity(other)))
+        incomparable
+            .into_iter()
+            .all(|other| own.contains(&identity(other)))
     }
 
     fn clone_as_boxed<'w>(&self) -> Box<dyn Val + 'w>

@@ -80,7 +80,7 @@ fn an_object_without_labels_matches_only_what_asks_for_absence() {
 }
 
 #[test]
-fn bad_query_selectors_are_refused_in_kubernetes_words() {
+fn bad_query_selectors_are_rejected_with_kubernetes_messages() {
     let key_rule = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
     let bad_key = format!("unable to parse requirement: <nil>: Invalid value: \"a!\u{e9}\": {key_rule}");
     let cases: &[(&str, &str)] = &[
@@ -163,7 +163,7 @@ fn selector_objects_match_like_kubernetes() {
 }
 
 #[test]
-fn bad_selector_objects_are_refused_in_kubernetes_words() {
+fn bad_selector_objects_are_rejected_with_kubernetes_messages() {
     let cases = [
         (
             json!({"matchExpressions": [{"key": "a", "operator": "Like"}]}),
@@ -197,7 +197,7 @@ proptest! {
     }
 
     #[test]
-    fn printing_and_parsing_again_gives_the_same_selector(
+    fn printing_and_parsing_again_returns_the_same_selector(
         keys in proptest::collection::btree_set("[a-z]{1,8}", 0..4),
         value in "[a-z0-9]{0,5}",
         shape in 0_u8..6,

@@ -8,8 +8,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::config::diff::{ConfigDiff, FileChange, Kind};
-pub use policy::{Action, Policy, Rule};
+use crate::config::diff::{ChangeKind, ConfigDiff, FileChange};
+pub use policy::{DisruptionPolicy, DisruptionRule, PostConfigAction};
 pub use registries_change::{RegistriesChange, compare as compare_registries};
 
 /// The file whose changes are analysed to decide whether the node must be drained.
@@ -19,7 +19,7 @@ pub const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cost {
     /// The daemon's actions after writing, in order. `[None]` if none is needed.
-    pub actions: Vec<Action>,
+    pub actions: Vec<PostConfigAction>,
     /// Whether and why the node is drained first.
     pub drain: Drain,
     /// Each change and the actions it requires, most disruptive first.
@@ -37,7 +37,7 @@ pub enum Drain {
 pub struct Cause {
     /// Such as `file /etc/chrony.conf changed`.
     pub change: String,
-    pub actions: Vec<Action>,
+    pub actions: Vec<PostConfigAction>,
     /// The rule that requires the actions.
     pub rule: String,
 }
@@ -45,7 +45,7 @@ pub struct Cause {
 /// The severity of a change, from none to reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum DisruptionLevel {
     None,
     Reload,
     Restart,
@@ -53,7 +53,7 @@ pub enum Level {
     Reboot,
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for DisruptionLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::None => "none",
@@ -66,23 +66,23 @@ impl fmt::Display for Level {
 }
 
 impl Cost {
-    pub fn level(&self) -> Level {
+    pub fn level(&self) -> DisruptionLevel {
         let drain = match self.drain {
-            Drain::Needed { .. } => Level::Drain,
-            Drain::NotNeeded => Level::None,
+            Drain::Needed { .. } => DisruptionLevel::Drain,
+            Drain::NotNeeded => DisruptionLevel::None,
         };
         self.actions
             .iter()
-            .map(Action::level)
+            .map(PostConfigAction::level)
             .max()
-            .unwrap_or(Level::None)
+            .unwrap_or(DisruptionLevel::None)
             .max(drain)
     }
 }
 
 /// Returns the disruption of a change under a policy. `registries` is the analysis of a change of `registries.conf`:
 /// whether it can affect running workloads.
-pub fn cost(diff: &ConfigDiff, policy: &Policy, registries: &RegistriesChange) -> Cost {
+pub fn cost(diff: &ConfigDiff, policy: &DisruptionPolicy, registries: &RegistriesChange) -> Cost {
     let mut causes = unconditional_reboots(diff);
     causes.extend(diff.files.iter().map(|file| file_cause(file, policy)));
     causes.extend(diff.units.iter().map(|unit| {
@@ -97,7 +97,7 @@ pub fn cost(diff: &ConfigDiff, policy: &Policy, registries: &RegistriesChange) -
             rule: "policy for SSH keys".to_owned(),
         });
     }
-    causes.sort_by_key(|cause| std::cmp::Reverse(cause.actions.iter().map(Action::level).max()));
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.actions.iter().map(PostConfigAction::level).max()));
     let actions = combine(causes.iter().flat_map(|cause| &cause.actions));
     let drain = drain(&actions, &causes, registries);
     Cost {
@@ -120,13 +120,13 @@ fn unconditional_reboots(diff: &ConfigDiff) -> Vec<Cause> {
         .filter(|(_, changed)| *changed)
         .map(|(change, _)| Cause {
             change: change.to_owned(),
-            actions: vec![Action::Reboot],
+            actions: vec![PostConfigAction::Reboot],
             rule: "takes effect at boot".to_owned(),
         })
         .collect()
 }
 
-fn file_cause(file: &FileChange, policy: &Policy) -> Cause {
+fn file_cause(file: &FileChange, policy: &DisruptionPolicy) -> Cause {
     cause(
         format!("file {} {}", file.path, past_tense(file.kind)),
         policy.for_file(&file.path),
@@ -134,7 +134,7 @@ fn file_cause(file: &FileChange, policy: &Policy) -> Cause {
     )
 }
 
-fn cause(change: String, rule: Option<&Rule>, kind: &str) -> Cause {
+fn cause(change: String, rule: Option<&DisruptionRule>, kind: &str) -> Cause {
     match rule {
         Some(rule) => Cause {
             change,
@@ -143,50 +143,51 @@ fn cause(change: String, rule: Option<&Rule>, kind: &str) -> Cause {
         },
         None => Cause {
             change,
-            actions: vec![Action::Reboot],
+            actions: vec![PostConfigAction::Reboot],
             rule: format!("no policy covers this {kind}"),
         },
     }
 }
 
-fn past_tense(kind: Kind) -> &'static str {
+fn past_tense(kind: ChangeKind) -> &'static str {
     match kind {
-        Kind::Added => "added",
-        Kind::Removed => "removed",
-        Kind::Changed => "changed",
+        ChangeKind::Added => "added",
+        ChangeKind::Removed => "removed",
+        ChangeKind::Changed => "changed",
     }
 }
 
 /// Combines actions into one list: a reboot makes all others redundant, a restart makes a reload of the same service
 /// redundant, and daemon-reload comes before any service action.
-fn combine<'a>(wanted: impl Iterator<Item = &'a Action>) -> Vec<Action> {
-    let mut actions: Vec<Action> = Vec::new();
+fn combine<'a>(wanted: impl Iterator<Item = &'a PostConfigAction>) -> Vec<PostConfigAction> {
+    let mut actions: Vec<PostConfigAction> = Vec::new();
     for action in wanted {
-        if *action == Action::Reboot {
-            return vec![Action::Reboot];
+        if *action == PostConfigAction::Reboot {
+            return vec![PostConfigAction::Reboot];
         }
-        if *action != Action::None && !actions.contains(action) {
+        if *action != PostConfigAction::None && !actions.contains(action) {
             actions.push(action.clone());
         }
     }
     let restarted: Vec<String> = actions
         .iter()
         .filter_map(|action| match action {
-            Action::Restart(service) => Some(service.clone()),
+            PostConfigAction::Restart(service) => Some(service.clone()),
             _ => None,
         })
         .collect();
-    actions.retain(|action| !matches!(action, Action::Reload(service) if restarted.contains(service)));
-    actions.sort_by_key(|action| *action != Action::DaemonReload);
+    actions
+        .retain(|action| !matches!(action, PostConfigAction::Reload(service) if restarted.contains(service)));
+    actions.sort_by_key(|action| *action != PostConfigAction::DaemonReload);
     if actions.is_empty() {
-        vec![Action::None]
+        vec![PostConfigAction::None]
     } else {
         actions
     }
 }
 
-fn drain(actions: &[Action], causes: &[Cause], registries: &RegistriesChange) -> Drain {
-    let cause_of = |wanted: fn(&Action) -> bool| {
+fn drain(actions: &[PostConfigAction], causes: &[Cause], registries: &RegistriesChange) -> Drain {
+    let cause_of = |wanted: fn(&PostConfigAction) -> bool| {
         causes
             .iter()
             .find(|cause| cause.actions.iter().any(wanted))
@@ -194,17 +195,23 @@ fn drain(actions: &[Action], causes: &[Cause], registries: &RegistriesChange) ->
     };
     for action in actions {
         match (action, registries) {
-            (Action::Reboot, _) => {
+            (PostConfigAction::Reboot, _) => {
                 return Drain::Needed {
-                    because: format!("the node reboots: {}", cause_of(|a| *a == Action::Reboot)),
+                    because: format!(
+                        "the node reboots: {}",
+                        cause_of(|a| *a == PostConfigAction::Reboot)
+                    ),
                 };
             }
-            (Action::Drain, _) => {
+            (PostConfigAction::Drain, _) => {
                 return Drain::Needed {
-                    because: format!("the policy requires it: {}", cause_of(|a| *a == Action::Drain)),
+                    because: format!(
+                        "the policy requires it: {}",
+                        cause_of(|a| *a == PostConfigAction::Drain)
+                    ),
                 };
             }
-            (Action::Special, RegistriesChange::Unsafe { because }) => {
+            (PostConfigAction::Special, RegistriesChange::Unsafe { because }) => {
                 return Drain::Needed {
                     because: format!("registries.conf: {because}"),
                 };

@@ -8,11 +8,11 @@ use mco_api::machine_configuration::{
 };
 use serde::{Serialize, Serializer};
 
-use super::Level;
+use super::DisruptionLevel;
 
 /// An action of the daemon after a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum PostConfigAction {
     None,
     Reboot,
     Drain,
@@ -23,19 +23,19 @@ pub enum Action {
     Special,
 }
 
-impl Action {
-    pub(super) fn level(&self) -> Level {
+impl PostConfigAction {
+    pub(super) fn level(&self) -> DisruptionLevel {
         match self {
-            Self::None => Level::None,
-            Self::Reload(_) | Self::DaemonReload | Self::Special => Level::Reload,
-            Self::Restart(_) => Level::Restart,
-            Self::Drain => Level::Drain,
-            Self::Reboot => Level::Reboot,
+            Self::None => DisruptionLevel::None,
+            Self::Reload(_) | Self::DaemonReload | Self::Special => DisruptionLevel::Reload,
+            Self::Restart(_) => DisruptionLevel::Restart,
+            Self::Drain => DisruptionLevel::Drain,
+            Self::Reboot => DisruptionLevel::Reboot,
         }
     }
 }
 
-impl From<&DisruptionAction> for Action {
+impl From<&DisruptionAction> for PostConfigAction {
     /// Maps an unsupported action, or one without its service, to the safest action: a reboot.
     fn from(action: &DisruptionAction) -> Self {
         let service = |name: &Option<ServiceName>| name.as_ref().map(|name| name.service_name.clone());
@@ -51,21 +51,21 @@ impl From<&DisruptionAction> for Action {
     }
 }
 
-impl From<&Action> for DisruptionAction {
-    fn from(action: &Action) -> Self {
+impl From<&PostConfigAction> for DisruptionAction {
+    fn from(action: &PostConfigAction) -> Self {
         Self::plain(match action {
-            Action::Reload(service) => return Self::reload(service),
-            Action::Restart(service) => return Self::restart(service),
-            Action::None => DisruptionActionType::None,
-            Action::Reboot => DisruptionActionType::Reboot,
-            Action::Drain => DisruptionActionType::Drain,
-            Action::DaemonReload => DisruptionActionType::DaemonReload,
-            Action::Special => DisruptionActionType::Special,
+            PostConfigAction::Reload(service) => return Self::reload(service),
+            PostConfigAction::Restart(service) => return Self::restart(service),
+            PostConfigAction::None => DisruptionActionType::None,
+            PostConfigAction::Reboot => DisruptionActionType::Reboot,
+            PostConfigAction::Drain => DisruptionActionType::Drain,
+            PostConfigAction::DaemonReload => DisruptionActionType::DaemonReload,
+            PostConfigAction::Special => DisruptionActionType::Special,
         })
     }
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for PostConfigAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("nothing"),
@@ -79,7 +79,7 @@ impl fmt::Display for Action {
     }
 }
 
-impl Serialize for Action {
+impl Serialize for PostConfigAction {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -87,14 +87,14 @@ impl Serialize for Action {
 
 /// The actions that a change of a path, a unit or the SSH keys requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
+pub struct DisruptionRule {
     /// A path, which includes everything below it, or the name of a unit.
     pub subject: String,
-    pub actions: Vec<Action>,
+    pub actions: Vec<PostConfigAction>,
 }
 
-impl Rule {
-    pub fn new(subject: &str, actions: &[Action]) -> Self {
+impl DisruptionRule {
+    pub fn new(subject: &str, actions: &[PostConfigAction]) -> Self {
         Self {
             subject: subject.to_owned(),
             actions: actions.to_vec(),
@@ -104,66 +104,71 @@ impl Rule {
 
 /// All disruption rules of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
-    files: Vec<Rule>,
-    units: Vec<Rule>,
-    ssh_key: Vec<Action>,
+pub struct DisruptionPolicy {
+    files: Vec<DisruptionRule>,
+    units: Vec<DisruptionRule>,
+    ssh_key: Vec<PostConfigAction>,
 }
 
-impl Default for Policy {
+impl Default for DisruptionPolicy {
     /// Returns the built-in rules.
     fn default() -> Self {
         let crio = "crio.service".to_owned();
-        let reload_crio = [Action::Reload(crio.clone())];
-        let update_trust = Action::Restart("coreos-update-ca-trust.service".to_owned());
-        let restart_kubelet = Action::Restart("kubelet.service".to_owned());
-        let restart_registry = Action::Restart("iri-registry.service".to_owned());
+        let reload_crio = [PostConfigAction::Reload(crio.clone())];
+        let update_trust = PostConfigAction::Restart("coreos-update-ca-trust.service".to_owned());
+        let restart_kubelet = PostConfigAction::Restart("kubelet.service".to_owned());
+        let restart_registry = PostConfigAction::Restart("iri-registry.service".to_owned());
         let anchors = "/etc/pki/ca-trust/source/anchors";
         Self {
             files: vec![
-                Rule::new(
+                DisruptionRule::new(
                     "/etc/machine-config-daemon/no-reboot/containers-gpg.pub",
                     &reload_crio,
                 ),
-                Rule::new("/etc/containers/policy.json", &reload_crio),
-                Rule::new("/etc/containers/registries.d", &reload_crio),
-                Rule::new("/etc/crio/policies", &reload_crio),
-                Rule::new(super::REGISTRIES_CONF, &[Action::Special]),
-                Rule::new("/var/lib/kubelet/config.json", &[Action::None]),
-                Rule::new("/etc/nmstate/openshift", &[Action::None]),
-                Rule::new(
+                DisruptionRule::new("/etc/containers/policy.json", &reload_crio),
+                DisruptionRule::new("/etc/containers/registries.d", &reload_crio),
+                DisruptionRule::new("/etc/crio/policies", &reload_crio),
+                DisruptionRule::new(super::REGISTRIES_CONF, &[PostConfigAction::Special]),
+                DisruptionRule::new("/var/lib/kubelet/config.json", &[PostConfigAction::None]),
+                DisruptionRule::new("/etc/nmstate/openshift", &[PostConfigAction::None]),
+                DisruptionRule::new(
                     &format!("{anchors}/openshift-config-user-ca-bundle.crt"),
-                    &[update_trust.clone(), Action::Restart(crio)],
+                    &[update_trust.clone(), PostConfigAction::Restart(crio)],
                 ),
-                Rule::new(
+                DisruptionRule::new(
                     "/etc/kubernetes/credential-providers",
                     std::slice::from_ref(&restart_kubelet),
                 ),
-                Rule::new(
+                DisruptionRule::new(
                     "/etc/systemd/system/kubelet.service.d/40-kubelet-crio-image-credential-provider.conf",
-                    &[Action::DaemonReload, restart_kubelet.clone()],
+                    &[PostConfigAction::DaemonReload, restart_kubelet.clone()],
                 ),
-                Rule::new("/etc/iri-registry", std::slice::from_ref(&restart_registry)),
-                Rule::new(
+                DisruptionRule::new("/etc/iri-registry", std::slice::from_ref(&restart_registry)),
+                DisruptionRule::new(
                     "/usr/local/bin/load-registry-image.sh",
                     std::slice::from_ref(&restart_registry),
                 ),
-                Rule::new(&format!("{anchors}/iri-root-ca.crt"), &[update_trust]),
+                DisruptionRule::new(&format!("{anchors}/iri-root-ca.crt"), &[update_trust]),
             ],
-            units: vec![Rule::new(
+            units: vec![DisruptionRule::new(
                 "iri-registry.service",
-                &[Action::DaemonReload, restart_registry],
+                &[PostConfigAction::DaemonReload, restart_registry],
             )],
-            ssh_key: vec![Action::None],
+            ssh_key: vec![PostConfigAction::None],
         }
     }
 }
 
-impl Policy {
+impl DisruptionPolicy {
     /// Merges the administrator's rules into the built-in ones: a rule for the same path or unit replaces the
     /// built-in one, others are added, and a rule for SSH keys replaces the built-in one.
     #[must_use]
-    pub fn with(mut self, files: Vec<Rule>, units: Vec<Rule>, ssh_key: Option<Vec<Action>>) -> Self {
+    pub fn with(
+        mut self,
+        files: Vec<DisruptionRule>,
+        units: Vec<DisruptionRule>,
+        ssh_key: Option<Vec<PostConfigAction>>,
+    ) -> Self {
         replace_or_add(&mut self.files, files);
         replace_or_add(&mut self.units, units);
         if let Some(actions) = ssh_key.filter(|actions| !actions.is_empty()) {
@@ -175,14 +180,15 @@ impl Policy {
     /// Merges the rules of the cluster's MachineConfiguration into the built-in ones.
     #[must_use]
     pub fn with_cluster_policies(self, policies: &NodeDisruptionPolicies) -> Self {
-        let actions = |actions: &[DisruptionAction]| actions.iter().map(Action::from).collect::<Vec<_>>();
+        let actions =
+            |actions: &[DisruptionAction]| actions.iter().map(PostConfigAction::from).collect::<Vec<_>>();
         let files = policies.files.iter();
-        let files = files.map(|file| Rule {
+        let files = files.map(|file| DisruptionRule {
             subject: file.path.clone(),
             actions: actions(&file.actions),
         });
         let units = policies.units.iter();
-        let units = units.map(|unit| Rule {
+        let units = units.map(|unit| DisruptionRule {
             subject: unit.name.clone(),
             actions: actions(&unit.actions),
         });
@@ -192,7 +198,7 @@ impl Policy {
 
     /// Returns all rules in the format of a MachineConfiguration's status.
     pub fn to_cluster_policies(&self) -> NodeDisruptionPolicies {
-        let actions = |actions: &[Action]| actions.iter().map(DisruptionAction::from).collect();
+        let actions = |actions: &[PostConfigAction]| actions.iter().map(DisruptionAction::from).collect();
         let files = self.files.iter().map(|rule| FileDisruptionPolicy {
             path: rule.subject.clone(),
             actions: actions(&rule.actions),
@@ -212,8 +218,8 @@ impl Policy {
 
     /// Returns the rule with the longest path that is the file or one of its parent directories. `/` matches nothing,
     /// because it would match everything by accident.
-    pub fn for_file(&self, path: &str) -> Option<&Rule> {
-        let covers = |rule: &&Rule| {
+    pub fn for_file(&self, path: &str) -> Option<&DisruptionRule> {
+        let covers = |rule: &&DisruptionRule| {
             let subject = rule.subject.trim_end_matches('/');
             !subject.is_empty()
                 && path
@@ -226,16 +232,16 @@ impl Policy {
             .max_by_key(|rule| rule.subject.len())
     }
 
-    pub fn for_unit(&self, name: &str) -> Option<&Rule> {
+    pub fn for_unit(&self, name: &str) -> Option<&DisruptionRule> {
         self.units.iter().find(|rule| rule.subject == name)
     }
 
-    pub fn ssh_key(&self) -> &[Action] {
+    pub fn ssh_key(&self) -> &[PostConfigAction] {
         &self.ssh_key
     }
 }
 
-fn replace_or_add(rules: &mut Vec<Rule>, own: Vec<Rule>) {
+fn replace_or_add(rules: &mut Vec<DisruptionRule>, own: Vec<DisruptionRule>) {
     for rule in own {
         match rules.iter_mut().find(|existing| existing.subject == rule.subject) {
             Some(existing) => *existing = rule,

@@ -33,11 +33,11 @@ pub fn compare(old: &str, new: &str) -> RegistriesChange {
 
 struct Registries {
     search: Vec<String>,
-    by_name: BTreeMap<String, Registry>,
+    by_name: BTreeMap<String, ParsedRegistry>,
 }
 
 #[derive(PartialEq, Eq)]
-struct Registry {
+struct ParsedRegistry {
     prefix: String,
     location: String,
     blocked: bool,
@@ -63,14 +63,14 @@ impl Registries {
         let tables = tables(document.get("registry"));
         let by_name = tables
             .into_iter()
-            .map(Registry::read)
+            .map(ParsedRegistry::read)
             .map(|registry| (registry.name().to_owned(), registry))
             .collect();
         Ok(Self { search, by_name })
     }
 }
 
-impl Registry {
+impl ParsedRegistry {
     fn read(table: &dyn TableLike) -> Self {
         let text = |key: &str| {
             table
@@ -150,7 +150,7 @@ fn danger(old: &Registries, new: &Registries) -> Option<String> {
         })
 }
 
-fn danger_in(old: &Registry, new: &Registry) -> Option<String> {
+fn danger_in(old: &ParsedRegistry, new: &ParsedRegistry) -> Option<String> {
     let same_place = old.prefix == new.prefix && old.location == new.location;
     if !same_place || old.blocked != new.blocked || old.insecure != new.insecure {
         return Some("its prefix, location, blocked or insecure changed".to_owned());

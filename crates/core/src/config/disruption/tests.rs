@@ -5,7 +5,7 @@ use super::*;
 use crate::config::diff;
 use crate::config::parsed_config::ParsedConfig;
 
-fn cost_of(old: Value, new: Value, policy: &Policy) -> Cost {
+fn cost_of(old: Value, new: Value, policy: &DisruptionPolicy) -> Cost {
     cost(
         &diff::diff(&ParsedConfig::of_spec(old), &ParsedConfig::of_spec(new)),
         policy,
@@ -31,113 +31,123 @@ fn units(names: &[&str]) -> Value {
     json!({"config": {"ignition": {"version": "3.5.0"}, "systemd": {"units": units}}})
 }
 
-fn restart(service: &str) -> Action {
-    Action::Restart(service.to_owned())
+fn restart(service: &str) -> PostConfigAction {
+    PostConfigAction::Restart(service.to_owned())
 }
 
 #[test]
 fn a_change_costs_what_its_policy_says() {
-    let own = Policy::default().with(
+    let own = DisruptionPolicy::default().with(
         vec![
-            Rule::new("/etc/app", &[restart("app.service")]),
-            Rule::new("/etc/app/quiet", &[Action::None]),
-            Rule::new("/etc/slow", &[Action::Drain, restart("slow.service")]),
-            Rule::new("/etc/containers/policy.json", &[Action::None]),
-            Rule::new("/", &[Action::None]),
+            DisruptionRule::new("/etc/app", &[restart("app.service")]),
+            DisruptionRule::new("/etc/app/quiet", &[PostConfigAction::None]),
+            DisruptionRule::new("/etc/slow", &[PostConfigAction::Drain, restart("slow.service")]),
+            DisruptionRule::new("/etc/containers/policy.json", &[PostConfigAction::None]),
+            DisruptionRule::new("/", &[PostConfigAction::None]),
         ],
-        vec![Rule::new(
+        vec![DisruptionRule::new(
             "app.service",
-            &[Action::DaemonReload, restart("app.service")],
+            &[PostConfigAction::DaemonReload, restart("app.service")],
         )],
         None,
     );
     let key = json!({"config": {"ignition": {"version": "3.5.0"}, "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["a"]}]}}});
-    let cases: Vec<(&str, Value, Vec<Action>, Level)> = vec![
-        ("nothing", json!({}), vec![Action::None], Level::None),
+    let cases: Vec<(&str, Value, Vec<PostConfigAction>, DisruptionLevel)> = vec![
+        (
+            "nothing",
+            json!({}),
+            vec![PostConfigAction::None],
+            DisruptionLevel::None,
+        ),
         (
             "a file without a rule",
             files(&["/etc/other"]),
-            vec![Action::Reboot],
-            Level::Reboot,
+            vec![PostConfigAction::Reboot],
+            DisruptionLevel::Reboot,
         ),
         (
             "a file below a path",
             files(&["/etc/app/a/b"]),
             vec![restart("app.service")],
-            Level::Restart,
+            DisruptionLevel::Restart,
         ),
         (
             "a path that only begins alike",
             files(&["/etc/application"]),
-            vec![Action::Reboot],
-            Level::Reboot,
+            vec![PostConfigAction::Reboot],
+            DisruptionLevel::Reboot,
         ),
         (
             "the longest path wins",
             files(&["/etc/app/quiet/x"]),
-            vec![Action::None],
-            Level::None,
+            vec![PostConfigAction::None],
+            DisruptionLevel::None,
         ),
         (
             "the user's rule replaces the built-in one",
             files(&["/etc/containers/policy.json"]),
-            vec![Action::None],
-            Level::None,
+            vec![PostConfigAction::None],
+            DisruptionLevel::None,
         ),
-        ("an SSH key", key, vec![Action::None], Level::None),
+        (
+            "an SSH key",
+            key,
+            vec![PostConfigAction::None],
+            DisruptionLevel::None,
+        ),
         (
             "a pull secret",
             files(&["/var/lib/kubelet/config.json"]),
-            vec![Action::None],
-            Level::None,
+            vec![PostConfigAction::None],
+            DisruptionLevel::None,
         ),
         (
             "a unit with a rule",
             units(&["app.service"]),
-            vec![Action::DaemonReload, restart("app.service")],
-            Level::Restart,
+            vec![PostConfigAction::DaemonReload, restart("app.service")],
+            DisruptionLevel::Restart,
         ),
         (
             "a unit without",
             units(&["x.service"]),
-            vec![Action::Reboot],
-            Level::Reboot,
+            vec![PostConfigAction::Reboot],
+            DisruptionLevel::Reboot,
         ),
         (
             "a kernel argument",
             json!({"kernelArguments": ["a"]}),
-            vec![Action::Reboot],
-            Level::Reboot,
+            vec![PostConfigAction::Reboot],
+            DisruptionLevel::Reboot,
         ),
         (
             "realtime",
             json!({"kernelType": "realtime"}),
-            vec![Action::Reboot],
-            Level::Reboot,
+            vec![PostConfigAction::Reboot],
+            DisruptionLevel::Reboot,
         ),
         (
             "the default kernel by name",
             json!({"kernelType": "default"}),
-            vec![Action::None],
-            Level::None,
+            vec![PostConfigAction::None],
+            DisruptionLevel::None,
         ),
         (
             "an image",
             json!({"osImageURL": "x"}),
-            vec![Action::Reboot],
-            Level::Reboot,
+            vec![PostConfigAction::Reboot],
+            DisruptionLevel::Reboot,
         ),
         (
             "an extensions image alone",
             json!({"baseOSExtensionsContainerImage": "x"}),
-            vec![Action::None],
-            Level::None,
+            vec![PostConfigAction::None],
+            DisruptionLevel::None,
         ),
         (
             "a drain by policy",
             files(&["/etc/slow"]),
-            vec![Action::Drain, restart("slow.service")],
-            Level::Drain,
+            vec![PostConfigAction::Drain, restart("slow.service")],
+            DisruptionLevel::Drain,
         ),
         (
             "one restart for two files, and no reload beside it",
@@ -152,13 +162,13 @@ fn a_change_costs_what_its_policy_says() {
                 restart("coreos-update-ca-trust.service"),
                 restart("crio.service"),
             ],
-            Level::Restart,
+            DisruptionLevel::Restart,
         ),
         (
             "a dangerous registries change",
             files(&["/etc/containers/registries.conf"]),
-            vec![Action::Special],
-            Level::Drain,
+            vec![PostConfigAction::Special],
+            DisruptionLevel::Drain,
         ),
     ];
     for (name, new, actions, level) in cases {
@@ -173,7 +183,7 @@ fn a_reboot_names_the_line_that_causes_it() {
     let cost = cost_of(
         json!({}),
         files(&["/etc/crio/policies/x", "/etc/other"]),
-        &Policy::default(),
+        &DisruptionPolicy::default(),
     );
     assert_eq!(cost.causes[0].change, "file /etc/other added");
     assert_eq!(cost.causes[0].rule, "no policy covers this file");
@@ -189,9 +199,9 @@ fn a_reboot_names_the_line_that_causes_it() {
 fn a_safe_registries_change_needs_no_drain() {
     let new = ParsedConfig::of_spec(files(&["/etc/containers/registries.conf"]));
     let diff = diff::diff(&ParsedConfig::of_spec(json!({})), &new);
-    let cost = cost(&diff, &Policy::default(), &RegistriesChange::Safe);
+    let cost = cost(&diff, &DisruptionPolicy::default(), &RegistriesChange::Safe);
     assert_eq!(cost.drain, Drain::NotNeeded);
-    assert_eq!(cost.level(), Level::Reload);
+    assert_eq!(cost.level(), DisruptionLevel::Reload);
 }
 
 #[test]
@@ -205,21 +215,21 @@ fn an_administrators_policy_is_read_from_the_cluster() {
         "sshkey": {"actions": [{"type": "Drain"}]},
     }))
     .unwrap();
-    let policy = Policy::default().with_cluster_policies(&policies);
+    let policy = DisruptionPolicy::default().with_cluster_policies(&policies);
     assert_eq!(
         policy.for_file("/etc/app/x").unwrap().actions,
-        [Action::DaemonReload, restart("app.service")]
+        [PostConfigAction::DaemonReload, restart("app.service")]
     );
     assert_eq!(
         policy.for_file("/etc/future").unwrap().actions,
-        [Action::Reboot],
+        [PostConfigAction::Reboot],
         "unknown actions are met with a reboot"
     );
     assert_eq!(
         policy.for_unit("app.service").unwrap().actions,
-        [Action::Reload("app.service".to_owned())]
+        [PostConfigAction::Reload("app.service".to_owned())]
     );
-    assert_eq!(policy.ssh_key(), [Action::Drain]);
+    assert_eq!(policy.ssh_key(), [PostConfigAction::Drain]);
 }
 
 #[test]
@@ -230,9 +240,12 @@ fn the_published_rules_mean_what_the_rules_mean() {
         "sshkey": {"actions": [{"type": "Reboot"}]},
     }))
     .unwrap();
-    let policy = Policy::default().with_cluster_policies(&own);
+    let policy = DisruptionPolicy::default().with_cluster_policies(&own);
     let published = policy.to_cluster_policies();
-    assert_eq!(Policy::default().with_cluster_policies(&published), policy);
+    assert_eq!(
+        DisruptionPolicy::default().with_cluster_policies(&published),
+        policy
+    );
     assert!(
         published.files.len() > own.files.len(),
         "the built-in ones are shown as well"

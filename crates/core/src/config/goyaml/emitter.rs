@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::keys;
 use super::number;
-use super::scalar::{self, Place, Style};
+use super::scalar::{self, ScalarPosition, Style};
 use super::sorting;
 
 /// Lines beyond this width are folded at the next single space.
@@ -55,7 +55,7 @@ impl Emitter {
             Value::Null => self.plain_word("null"),
             Value::Bool(b) => self.plain_word(if *b { "true" } else { "false" }),
             Value::Number(n) => self.plain_word(&number::text(n)),
-            Value::String(s) => self.string(s, indent, Place::Value),
+            Value::String(s) => self.string(s, indent, ScalarPosition::Value),
             Value::Array(items) if items.is_empty() => self.plain_word("[]"),
             Value::Array(items) => self.sequence(items, indent, parent),
             Value::Object(map) if map.is_empty() => self.plain_word("{}"),
@@ -85,11 +85,11 @@ impl Emitter {
             self.start_line(own);
             if key.len() > LONGEST_SIMPLE_KEY || scalar::is_multiline(key) {
                 self.indicator("?", true, false, true);
-                self.string(key, Some(own), Place::Value);
+                self.string(key, Some(own), ScalarPosition::Value);
                 self.start_line(own);
                 self.indicator(":", true, false, true);
             } else {
-                self.string(key, Some(own), Place::Key);
+                self.string(key, Some(own), ScalarPosition::Key);
                 self.indicator(":", false, false, false);
             }
             self.node(value, Some(own), Parent::Mapping);
@@ -101,7 +101,7 @@ impl Emitter {
         self.text(word);
     }
 
-    fn string(&mut self, text: &str, indent: Option<usize>, place: Place) {
+    fn string(&mut self, text: &str, indent: Option<usize>, place: ScalarPosition) {
         let continuation = indent.map_or(INDENT, |outer| outer + INDENT);
         match scalar::style(text, place) {
             Style::Plain => self.plain(text, continuation, place),
@@ -111,7 +111,7 @@ impl Emitter {
         }
     }
 
-    fn plain(&mut self, text: &str, indent: usize, place: Place) {
+    fn plain(&mut self, text: &str, indent: usize, place: ScalarPosition) {
         self.separate();
         let mut spaces = false;
         let mut chars = text.chars().peekable();
@@ -119,7 +119,7 @@ impl Emitter {
             if c == ' ' {
                 self.space_or_fold(
                     indent,
-                    place == Place::Value && !spaces && chars.peek() != Some(&' '),
+                    place == ScalarPosition::Value && !spaces && chars.peek() != Some(&' '),
                 );
                 spaces = true;
             } else {
@@ -132,7 +132,7 @@ impl Emitter {
         self.indention = false;
     }
 
-    fn single_quoted(&mut self, text: &str, indent: usize, place: Place) {
+    fn single_quoted(&mut self, text: &str, indent: usize, place: ScalarPosition) {
         self.indicator("'", true, false, false);
         let (mut spaces, mut breaks) = (false, false);
         let mut first = true;
@@ -140,7 +140,7 @@ impl Emitter {
         while let Some(c) = chars.next() {
             if c == ' ' {
                 let inner = !first && chars.peek().is_some_and(|next| *next != ' ');
-                self.space_or_fold(indent, place == Place::Value && !spaces && inner);
+                self.space_or_fold(indent, place == ScalarPosition::Value && !spaces && inner);
                 spaces = true;
             } else if scalar::is_break(c) {
                 self.put_break(c);
@@ -162,7 +162,7 @@ impl Emitter {
         self.indicator("'", false, false, false);
     }
 
-    fn double_quoted(&mut self, text: &str, indent: usize, place: Place) {
+    fn double_quoted(&mut self, text: &str, indent: usize, place: ScalarPosition) {
         self.indicator("\"", true, false, false);
         let mut spaces = false;
         let mut first = true;
@@ -172,7 +172,7 @@ impl Emitter {
                 self.escape(c);
                 spaces = false;
             } else if c == ' ' {
-                let fold = place == Place::Value
+                let fold = place == ScalarPosition::Value
                     && !spaces
                     && self.column > BEST_WIDTH
                     && !first

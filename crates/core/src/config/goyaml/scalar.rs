@@ -12,12 +12,12 @@ pub(super) enum Style {
 
 /// The position of a scalar: a key written on one line allows fewer styles than a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ScalarPosition {
     Key,
     Value,
 }
 
-pub(super) fn style(text: &str, place: Place) -> Style {
+pub(super) fn style(text: &str, place: ScalarPosition) -> Style {
     let allowed = Allowed::of(text);
     let wanted = if text.contains('\n') {
         Style::Literal
@@ -27,8 +27,8 @@ pub(super) fn style(text: &str, place: Place) -> Style {
         Style::DoubleQuoted
     };
     match wanted {
-        Style::Literal if !allowed.block || place == Place::Key => Style::DoubleQuoted,
-        Style::Plain if allowed.multiline && place == Place::Key => Style::DoubleQuoted,
+        Style::Literal if !allowed.block || place == ScalarPosition::Key => Style::DoubleQuoted,
+        Style::Plain if allowed.multiline && place == ScalarPosition::Key => Style::DoubleQuoted,
         Style::Plain if !allowed.plain && allowed.single_quoted => Style::SingleQuoted,
         Style::Plain if !allowed.plain => Style::DoubleQuoted,
         style => style,

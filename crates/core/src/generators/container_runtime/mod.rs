@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::config::feature_gates::FeatureGates;
 use crate::generators::generated::toml_text::TomlText;
-use crate::generators::generated::{Blueprint, Generated, GeneratedFile};
+use crate::generators::generated::{Generated, GeneratedConfigSpec, GeneratedFile};
 use crate::generators::quantity::Quantity;
 
 pub use validate::{ContainerRuntimeProblem, validate};
@@ -38,7 +38,7 @@ fn join(problems: &[ContainerRuntimeProblem]) -> String {
 
 /// The inputs of the generated configuration of a pool.
 #[derive(Debug, Clone, Copy)]
-pub struct Base<'a> {
+pub struct ContainerRuntimeBase<'a> {
     /// The pool.
     pub role: &'a str,
     /// The template's storage.conf; `None` if the templates have none.
@@ -50,7 +50,7 @@ pub struct Base<'a> {
 
 /// Generates the MachineConfig of a ContainerRuntimeConfig for one pool.
 pub fn generate(
-    base: Base<'_>,
+    base: ContainerRuntimeBase<'_>,
     object: &ContainerRuntimeConfig,
     name: String,
     owner: Option<OwnerReference>,
@@ -61,25 +61,25 @@ pub fn generate(
         "ContainerRuntimeConfig {:?}",
         object.metadata.name.as_deref().unwrap_or_default()
     );
-    Ok(Blueprint {
+    Ok(GeneratedConfigSpec {
         name,
         role: base.role,
         files: files(base, wishes)?,
         version: Some(base.version),
         owner,
         made_from,
-        ..Blueprint::default()
+        ..GeneratedConfigSpec::default()
     }
     .build())
 }
 
 fn files(
-    base: Base<'_>,
+    base: ContainerRuntimeBase<'_>,
     wishes: &ContainerRuntimeConfiguration,
 ) -> Result<Vec<GeneratedFile>, ContainerRuntimeError> {
     let mut files = Vec::new();
     let stores = base.feature_gates.is_enabled(STORES_GATE);
-    let change = storage::Change {
+    let change = storage::StorageChange {
         size: size(wishes.overlay_size.as_ref()).map(Quantity::canonical),
         layer_stores: if stores { layer_stores(wishes) } else { Vec::new() },
         image_stores: if stores {

@@ -9,13 +9,13 @@ use crate::generators::generated::toml_text::TomlText;
 
 /// The user's changes to the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct StorageChange {
     pub size: Option<String>,
     pub layer_stores: Vec<String>,
     pub image_stores: Vec<String>,
 }
 
-impl Change {
+impl StorageChange {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -73,7 +73,7 @@ const DRIVERS: [(&str, &[&str]); 4] = [
 ];
 
 /// Returns the file with the change applied.
-pub(super) fn with_change(template: &str, change: &Change) -> Result<String, String> {
+pub(super) fn with_change(template: &str, change: &StorageChange) -> Result<String, String> {
     let document: DocumentMut = template.parse().map_err(|error: toml_edit::TomlError| {
         format!("storage.conf is not valid TOML: {}", error.message())
     })?;
@@ -110,7 +110,12 @@ pub(super) fn with_change(template: &str, change: &Change) -> Result<String, Str
     Ok(text.finish())
 }
 
-fn write_setting(text: &mut TomlText, setting: Setting, options: Option<&dyn TableLike>, change: &Change) {
+fn write_setting(
+    text: &mut TomlText,
+    setting: Setting,
+    options: Option<&dyn TableLike>,
+    change: &StorageChange,
+) {
     match setting {
         Setting::Text(key) => {
             let changed = change.size.as_deref().filter(|_| key == "size");

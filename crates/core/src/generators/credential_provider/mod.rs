@@ -15,10 +15,10 @@ use thiserror::Error;
 use crate::config::go_duration;
 use crate::config::goyaml;
 use crate::config::manifest;
-use crate::generators::generated::{Blueprint, Generated, GeneratedFile};
-use pattern::Pattern;
+use crate::generators::generated::{Generated, GeneratedConfigSpec, GeneratedFile};
+use pattern::ImagePattern;
 
-pub use status::{Outcome, conditions};
+pub use status::{CredentialProviderOutcome, conditions};
 
 /// The feature gate that enables this.
 pub const FEATURE_GATE: &str = "CRIOCredentialProviderConfig";
@@ -37,7 +37,7 @@ pub enum CredentialProviderError {
 
 /// The credential provider files for the nodes of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Files {
+pub struct CredentialProviderFiles {
     pub files: Vec<GeneratedFile>,
     /// Names of patterns that overlap with the platform's own.
     pub ignored: Vec<String>,
@@ -71,12 +71,12 @@ pub fn files<'b>(
     config: &CRIOCredentialProviderConfig,
     platform: &str,
     base: impl FnOnce(&str) -> Option<&'b str>,
-) -> Result<Files, CredentialProviderError> {
+) -> Result<CredentialProviderFiles, CredentialProviderError> {
     let mut wanted = config.spec.match_images.clone();
     wanted.sort_unstable();
     wanted.dedup();
     let (valid, invalid): (Vec<String>, Vec<String>) =
-        wanted.into_iter().partition(|text| Pattern::is_valid(text));
+        wanted.into_iter().partition(|text| ImagePattern::is_valid(text));
     if !invalid.is_empty() {
         return Err(CredentialProviderError::Patterns(invalid));
     }
@@ -88,12 +88,14 @@ pub fn files<'b>(
     };
     let known = known_patterns(&document);
     let overlaps = |text: &String| {
-        let pattern = Pattern::parse(text);
-        known.iter().any(|known| pattern.overlaps(&Pattern::parse(known)))
+        let pattern = ImagePattern::parse(text);
+        known
+            .iter()
+            .any(|known| pattern.overlaps(&ImagePattern::parse(known)))
     };
     let (ignored, applied): (Vec<String>, Vec<String>) = valid.into_iter().partition(overlaps);
     if applied.is_empty() {
-        return Ok(Files {
+        return Ok(CredentialProviderFiles {
             files: Vec::new(),
             ignored,
         });
@@ -104,7 +106,7 @@ pub fn files<'b>(
         let dropin = format!("[Service]\nEnvironment=\"{FLAGS}={}\"\n", flags("generic"));
         files.push(GeneratedFile::new(DROPIN, dropin));
     }
-    Ok(Files { files, ignored })
+    Ok(CredentialProviderFiles { files, ignored })
 }
 
 /// Generates the MachineConfig with those files for one pool.
@@ -114,14 +116,14 @@ pub fn generate(
     version: &str,
     owner: Option<OwnerReference>,
 ) -> Generated {
-    Blueprint {
+    GeneratedConfigSpec {
         name: names::generated_credential_provider(pool),
         role: pool,
         files,
         version: Some(version),
         owner,
         made_from: "the cluster's CRIOCredentialProviderConfig".to_owned(),
-        ..Blueprint::default()
+        ..GeneratedConfigSpec::default()
     }
     .build()
 }

@@ -6,13 +6,13 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pattern<'a> {
+pub(super) struct ImagePattern<'a> {
     host: &'a str,
     port: &'a str,
     path: &'a str,
 }
 
-impl<'a> Pattern<'a> {
+impl<'a> ImagePattern<'a> {
     /// Whether the API accepts the pattern.
     pub fn is_valid(text: &str) -> bool {
         text.len() <= 512 && text != "*" && VALID.as_ref().is_some_and(|pattern| pattern.is_match(text))
@@ -93,7 +93,7 @@ mod tests {
             ("quay.io:443", "quay.io", false),
             ("quay.io:443", "quay.io:443/x", true),
         ] {
-            let (a, b) = (Pattern::parse(one), Pattern::parse(other));
+            let (a, b) = (ImagePattern::parse(one), ImagePattern::parse(other));
             assert_eq!(a.overlaps(&b), expected, "{one} and {other}");
             assert_eq!(b.overlaps(&a), expected, "{other} and {one}");
         }
@@ -115,8 +115,8 @@ mod tests {
             ("https://quay.io", false),
             ("", false),
         ] {
-            assert_eq!(Pattern::is_valid(text), expected, "{text}");
+            assert_eq!(ImagePattern::is_valid(text), expected, "{text}");
         }
-        assert!(!Pattern::is_valid(&"a".repeat(513)));
+        assert!(!ImagePattern::is_valid(&"a".repeat(513)));
     }
 }

@@ -8,7 +8,7 @@ use super::quoted;
 
 /// The result of a reconcile of the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CredentialProviderOutcome {
     /// Applied, except for the patterns that overlap with the platform's own.
     Applied { ignored: Vec<String> },
     /// The object is invalid.
@@ -21,15 +21,15 @@ pub enum Outcome {
 /// other writers are retained.
 pub fn conditions(
     before: &[Condition],
-    outcome: &Outcome,
+    outcome: &CredentialProviderOutcome,
     generation: Option<i64>,
     now: &Time,
 ) -> Vec<Condition> {
     let validated = match outcome {
-        Outcome::Applied { ignored } if ignored.is_empty() => {
+        CredentialProviderOutcome::Applied { ignored } if ignored.is_empty() => {
             (truth::TRUE, reasons::AS_EXPECTED, String::new())
         }
-        Outcome::Applied { ignored } => (
+        CredentialProviderOutcome::Applied { ignored } => (
             truth::FALSE,
             reason::CONFIGURATION_PARTIALLY_APPLIED,
             format!(
@@ -37,16 +37,16 @@ pub fn conditions(
                 quoted(ignored)
             ),
         ),
-        Outcome::Invalid(why) => (truth::FALSE, reason::VALIDATION_FAILED, why.clone()),
-        Outcome::NotRendered(_) => (truth::TRUE, reasons::AS_EXPECTED, String::new()),
+        CredentialProviderOutcome::Invalid(why) => (truth::FALSE, reason::VALIDATION_FAILED, why.clone()),
+        CredentialProviderOutcome::NotRendered(_) => (truth::TRUE, reasons::AS_EXPECTED, String::new()),
     };
     let rendered = match outcome {
-        Outcome::Applied { .. } => (
+        CredentialProviderOutcome::Applied { .. } => (
             truth::TRUE,
             reason::MACHINE_CONFIG_RENDERING_SUCCEEDED,
             String::new(),
         ),
-        Outcome::Invalid(why) | Outcome::NotRendered(why) => {
+        CredentialProviderOutcome::Invalid(why) | CredentialProviderOutcome::NotRendered(why) => {
             (truth::FALSE, reason::MACHINE_CONFIG_RENDERING_FAILED, why.clone())
         }
     };
@@ -84,7 +84,7 @@ mod tests {
         serde_json::from_value(serde_json::json!(format!("2026-01-01T00:00:{second:02}Z"))).unwrap()
     }
 
-    fn told(conditions: &[Condition]) -> Vec<String> {
+    fn summaries(conditions: &[Condition]) -> Vec<String> {
         let line = |one: &Condition| format!("{}={} {} {}", one.type_, one.status, one.reason, one.message);
         conditions
             .iter()
@@ -97,11 +97,11 @@ mod tests {
         let rendered = "MachineConfigRendered=True MachineConfigRenderingSucceeded";
         for (outcome, expected) in [
             (
-                Outcome::Applied { ignored: Vec::new() },
+                CredentialProviderOutcome::Applied { ignored: Vec::new() },
                 ["Validated=True AsExpected", rendered],
             ),
             (
-                Outcome::Applied {
+                CredentialProviderOutcome::Applied {
                     ignored: vec!["a.io".to_owned(), "b.io".to_owned()],
                 },
                 [
@@ -110,14 +110,14 @@ mod tests {
                 ],
             ),
             (
-                Outcome::Invalid("no".to_owned()),
+                CredentialProviderOutcome::Invalid("no".to_owned()),
                 [
                     "Validated=False ValidationFailed no",
                     "MachineConfigRendered=False MachineConfigRenderingFailed no",
                 ],
             ),
             (
-                Outcome::NotRendered("no".to_owned()),
+                CredentialProviderOutcome::NotRendered("no".to_owned()),
                 [
                     "Validated=True AsExpected",
                     "MachineConfigRendered=False MachineConfigRenderingFailed no",
@@ -125,21 +125,26 @@ mod tests {
             ),
         ] {
             let conditions = conditions(&[], &outcome, Some(3), &at(1));
-            assert_eq!(told(&conditions), expected);
+            assert_eq!(summaries(&conditions), expected);
             assert!(conditions.iter().all(|one| one.observed_generation == Some(3)));
         }
     }
 
     #[test]
     fn times_stay_while_nothing_turns_and_others_conditions_stay_anyway() {
-        let fine = Outcome::Applied { ignored: Vec::new() };
+        let fine = CredentialProviderOutcome::Applied { ignored: Vec::new() };
         let mut before = conditions(&[], &fine, Some(1), &at(1));
         let mut foreign = before[0].clone();
         foreign.type_ = "Foreign".to_owned();
         before.insert(0, foreign.clone());
         let same = conditions(&before, &fine, Some(1), &at(2));
         assert_eq!(same, before, "nothing new is nothing to write");
-        let turned = conditions(&before, &Outcome::Invalid("no".to_owned()), Some(2), &at(3));
+        let turned = conditions(
+            &before,
+            &CredentialProviderOutcome::Invalid("no".to_owned()),
+            Some(2),
+            &at(3),
+        );
         assert_eq!(turned[0], foreign);
         assert!(turned[1..].iter().all(|one| one.last_transition_time == at(3)));
     }

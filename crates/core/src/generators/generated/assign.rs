@@ -51,7 +51,7 @@ pub fn assign(
             });
             if let Ok(name) = &name {
                 taken.insert(name.clone());
-                remember(&mut objects[index], name);
+                record_name(&mut objects[index], name);
             }
             configs.push(((*pool).to_owned(), name));
         }
@@ -82,7 +82,7 @@ pub fn assign(
 }
 
 /// Records the assigned name on the in-memory object, as the later write will.
-fn remember(object: &mut ObjectMeta, name: &str) {
+fn record_name(object: &mut ObjectMeta, name: &str) {
     let finalizers = object.finalizers.get_or_insert_default();
     if !finalizers.iter().any(|finalizer| finalizer == name) {
         finalizers.push(name.to_owned());

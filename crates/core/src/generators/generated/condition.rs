@@ -5,12 +5,12 @@ use mco_api::kubelet_config::NodeConfigCondition;
 
 /// The outcome of applying an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum GenerationOutcome {
     Success,
     Failure { message: String },
 }
 
-impl Outcome {
+impl GenerationOutcome {
     /// Returns a failure whose message is the error's text.
     pub fn error(error: impl std::fmt::Display) -> Self {
         Self::Failure {
@@ -36,7 +36,7 @@ const KEPT: usize = 3;
 /// format that older clients expect.
 pub fn of_kubelet_config(
     existing: &[NodeConfigCondition],
-    outcome: &Outcome,
+    outcome: &GenerationOutcome,
     now: &Time,
 ) -> Vec<NodeConfigCondition> {
     let mut conditions: Vec<NodeConfigCondition> = existing
@@ -44,7 +44,7 @@ pub fn of_kubelet_config(
         .filter(|condition| condition.type_ == ACCEPTED)
         .cloned()
         .collect();
-    let status = if *outcome == Outcome::Success {
+    let status = if *outcome == GenerationOutcome::Success {
         "True"
     } else {
         "False"
@@ -57,7 +57,7 @@ pub fn of_kubelet_config(
 /// Returns the conditions of a ContainerRuntimeConfig after another outcome.
 pub fn of_container_runtime_config(
     existing: &[NodeConfigCondition],
-    outcome: &Outcome,
+    outcome: &GenerationOutcome,
     now: &Time,
 ) -> Vec<NodeConfigCondition> {
     let mut conditions = existing.to_vec();
@@ -75,8 +75,8 @@ fn report(conditions: &mut Vec<NodeConfigCondition>, new: NodeConfigCondition) {
     conditions.drain(..surplus);
 }
 
-fn legacy(outcome: &Outcome, now: &Time) -> NodeConfigCondition {
-    let type_ = if *outcome == Outcome::Success {
+fn legacy(outcome: &GenerationOutcome, now: &Time) -> NodeConfigCondition {
+    let type_ = if *outcome == GenerationOutcome::Success {
         SUCCESS
     } else {
         FAILURE
@@ -84,7 +84,7 @@ fn legacy(outcome: &Outcome, now: &Time) -> NodeConfigCondition {
     condition(type_, "True", outcome, now)
 }
 
-fn condition(type_: &str, status: &str, outcome: &Outcome, now: &Time) -> NodeConfigCondition {
+fn condition(type_: &str, status: &str, outcome: &GenerationOutcome, now: &Time) -> NodeConfigCondition {
     NodeConfigCondition {
         last_transition_time: Some(now.clone()),
         message: outcome.message().to_owned(),
@@ -114,7 +114,7 @@ mod tests {
         let mut conditions = Vec::new();
         for (second, message) in ["one", "two", "two", "three", "four"].into_iter().enumerate() {
             let now = at(i64::try_from(second).unwrap());
-            conditions = of_kubelet_config(&conditions, &Outcome::error(message), &now);
+            conditions = of_kubelet_config(&conditions, &GenerationOutcome::error(message), &now);
         }
         assert_eq!(
             shown(&conditions),
@@ -130,7 +130,7 @@ mod tests {
             Some(at(2)),
             "a repeated message has the later time"
         );
-        conditions = of_kubelet_config(&conditions, &Outcome::Success, &at(9));
+        conditions = of_kubelet_config(&conditions, &GenerationOutcome::Success, &at(9));
         assert_eq!(
             shown(&conditions)[2..],
             ["Accepted=True Success", "Success=True Success"]
@@ -139,11 +139,11 @@ mod tests {
 
     #[test]
     fn a_container_runtime_config_has_one_kind_of_report() {
-        let first = of_container_runtime_config(&[], &Outcome::error("x"), &at(0));
-        let second = of_container_runtime_config(&first, &Outcome::Success, &at(1));
+        let first = of_container_runtime_config(&[], &GenerationOutcome::error("x"), &at(0));
+        let second = of_container_runtime_config(&first, &GenerationOutcome::Success, &at(1));
         assert_eq!(shown(&second), ["Failure=True Error: x", "Success=True Success"]);
         assert_eq!(
-            of_container_runtime_config(&second, &Outcome::Success, &at(2)).len(),
+            of_container_runtime_config(&second, &GenerationOutcome::Success, &at(2)).len(),
             2
         );
     }

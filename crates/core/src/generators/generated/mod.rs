@@ -20,7 +20,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use mco_api::MachineConfig;
 use mco_api::machine_config::MachineConfigSpec;
 use mco_api::vocabulary::{annotations, labels};
-use mco_ignition::Item;
+use mco_ignition::MergedItem;
+use mco_ignition::SpecVersion;
 use serde_json::{Value, json};
 
 pub use generator::{Generator, Restoration, generator_of, generator_of_name, is_intact, restoration};
@@ -60,7 +61,7 @@ impl GeneratedFile {
 
 /// The inputs of a generated MachineConfig.
 #[derive(Debug, Clone, Default)]
-pub struct Blueprint<'a> {
+pub struct GeneratedConfigSpec<'a> {
     pub name: String,
     /// The pool it is for.
     pub role: &'a str,
@@ -73,7 +74,7 @@ pub struct Blueprint<'a> {
     pub made_from: String,
 }
 
-impl Blueprint<'_> {
+impl GeneratedConfigSpec<'_> {
     /// Builds the MachineConfig in the format of other implementations.
     pub fn build(self) -> Generated {
         let annotations = self.version.map(|version| {
@@ -92,7 +93,7 @@ impl Blueprint<'_> {
         let items = self
             .files
             .iter()
-            .map(|file| (Item::File(file.path.clone()), self.made_from.clone()));
+            .map(|file| (MergedItem::File(file.path.clone()), self.made_from.clone()));
         let origin = ConfigOrigin {
             made_from: self.made_from.clone(),
             items: items.collect(),
@@ -110,7 +111,7 @@ impl Blueprint<'_> {
 }
 
 fn ignition(files: &[GeneratedFile]) -> Value {
-    let mut config = json!({"ignition": {"version": "3.5.0"}});
+    let mut config = json!({"ignition": {"version": SpecVersion::NEWEST.as_str()}});
     if !files.is_empty() {
         let files: Vec<Value> = files.iter().map(file).collect();
         config["storage"] = json!({ "files": files });

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use mco_ignition::Item;
+use mco_ignition::MergedItem;
 
 /// The origins of generated MachineConfigs, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct ConfigOrigin {
     /// The origin of the whole config, such as `KubeletConfig "large-pods"` or `templates worker/01-worker-kubelet`.
     pub made_from: String,
     /// The origins of individual items that differ from the whole.
-    pub items: BTreeMap<Item, String>,
+    pub items: BTreeMap<MergedItem, String>,
 }
 
 impl Origins {
@@ -30,7 +30,7 @@ impl Origins {
     }
 
     /// Returns the origin of an item of a MachineConfig; `None` if the MachineConfig is user-provided.
-    pub fn of_item(&self, config: &str, item: &Item) -> Option<&str> {
+    pub fn of_item(&self, config: &str, item: &MergedItem) -> Option<&str> {
         let origin = self.configs.get(config)?;
         Some(origin.items.get(item).unwrap_or(&origin.made_from))
     }

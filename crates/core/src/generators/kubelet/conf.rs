@@ -6,7 +6,7 @@ use super::error::KubeletError;
 use super::node::latency;
 use super::tree::KubeletConfiguration;
 use super::validate::UserKubelet;
-use super::{Base, Latency};
+use super::{KubeletBase, Latency};
 use crate::config::goyaml;
 use crate::config::manifest;
 
@@ -24,7 +24,7 @@ pub(super) struct Reserved {
 }
 
 /// Returns the template's configuration with the feature gates and the latency profile applied.
-pub(super) fn base(base: Base<'_>) -> Result<KubeletConfiguration, KubeletError> {
+pub(super) fn base(base: KubeletBase<'_>) -> Result<KubeletConfiguration, KubeletError> {
     let value = manifest::value(base.kubelet_conf).map_err(KubeletError::Base)?;
     let mut configuration =
         KubeletConfiguration::decode(&value).map_err(|error| KubeletError::Base(error.to_string()))?;

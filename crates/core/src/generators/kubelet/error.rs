@@ -2,14 +2,14 @@
 
 use thiserror::Error;
 
-use super::tree::DecodeError;
+use super::tree::KubeletDecodeError;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum KubeletError {
     #[error("KubeletConfig's LogLevel is not valid [0,10]: {0}")]
     LogLevel(i32),
     #[error("KubeletConfig could not be unmarshalled, err: {0}")]
-    Undecodable(DecodeError),
+    Undecodable(KubeletDecodeError),
     #[error("KubeletConfiguration: {field} is not allowed to be set, but contains: {found}")]
     Forbidden { field: &'static str, found: String },
     #[error("KubeletConfiguration: autoSizingReserved and systemdReserved cannot be set together")]

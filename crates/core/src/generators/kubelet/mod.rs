@@ -21,12 +21,12 @@ use mco_api::{KubeletConfig, MachineConfigPool};
 use crate::config::feature_gates::FeatureGates;
 use crate::config::pools;
 use crate::generators::generated::suffix::{Family, has_written_for};
-use crate::generators::generated::{Blueprint, Generated, GeneratedFile};
+use crate::generators::generated::{Generated, GeneratedConfigSpec, GeneratedFile};
 use crate::generators::templates::{TemplateConfig, base_file};
 
 pub use error::KubeletError;
 pub use node::{kernel_arguments, latency};
-pub use tree::{DecodeError, KubeletConfiguration};
+pub use tree::{KubeletConfiguration, KubeletDecodeError};
 pub use validate::{UserKubelet, check_for_pool, validate};
 
 pub const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
@@ -53,7 +53,7 @@ pub enum Latency {
 
 /// The inputs common to all generated kubelet configurations of a pool.
 #[derive(Debug, Clone, Copy)]
-pub struct Base<'a> {
+pub struct KubeletBase<'a> {
     /// The pool.
     pub role: &'a str,
     /// The template's kubelet.conf for the pool's role.
@@ -65,7 +65,7 @@ pub struct Base<'a> {
     pub version: &'a str,
 }
 
-impl<'a> Base<'a> {
+impl<'a> KubeletBase<'a> {
     /// Returns the inputs for the kubelet configuration of this pool.
     pub fn of_pool(
         pool: &'a MachineConfigPool,
@@ -119,7 +119,7 @@ pub fn inheriting<'p>(
 
 /// Generates the MachineConfig of a KubeletConfig for one pool.
 pub fn for_kubelet_config(
-    base: Base<'_>,
+    base: KubeletBase<'_>,
     object: &KubeletConfig,
     user: &UserKubelet,
     name: String,
@@ -142,26 +142,26 @@ pub fn for_kubelet_config(
         "KubeletConfig {:?}",
         object.metadata.name.as_deref().unwrap_or_default()
     );
-    Ok(Blueprint {
+    Ok(GeneratedConfigSpec {
         name,
         role: base.role,
         files,
         version: Some(base.version),
         owner,
         made_from,
-        ..Blueprint::default()
+        ..GeneratedConfigSpec::default()
     }
     .build())
 }
 
 /// Generates the MachineConfig with the cluster's feature gates for the kubelets of one pool.
-pub fn for_feature_gates(base: Base<'_>) -> Result<Generated, KubeletError> {
+pub fn for_feature_gates(base: KubeletBase<'_>) -> Result<Generated, KubeletError> {
     let name = names::generated_feature_kubelet(base.role);
     plain(base, name, Vec::new(), "FeatureGate \"cluster\"")
 }
 
 /// Generates the MachineConfig with the cluster's node settings for one pool.
-pub fn for_node(base: Base<'_>, kernel_arguments: Vec<String>) -> Result<Generated, KubeletError> {
+pub fn for_node(base: KubeletBase<'_>, kernel_arguments: Vec<String>) -> Result<Generated, KubeletError> {
     if let Some(node) = base.node {
         node::check_latency(node)?;
     }
@@ -175,20 +175,20 @@ pub fn for_node(base: Base<'_>, kernel_arguments: Vec<String>) -> Result<Generat
 }
 
 fn plain(
-    base: Base<'_>,
+    base: KubeletBase<'_>,
     name: String,
     kernel_arguments: Vec<String>,
     made_from: &str,
 ) -> Result<Generated, KubeletError> {
     let contents = conf::text(&conf::base(base)?);
-    Ok(Blueprint {
+    Ok(GeneratedConfigSpec {
         name,
         role: base.role,
         files: vec![GeneratedFile::new(KUBELET_CONF, contents)],
         kernel_arguments,
         version: Some(base.version),
         made_from: made_from.to_owned(),
-        ..Blueprint::default()
+        ..GeneratedConfigSpec::default()
     }
     .build())
 }

@@ -21,7 +21,7 @@ const LARGEST_CONF: usize = 1 << 20;
 
 /// The effective node settings.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Settled {
+pub struct SettledProfile {
     /// The requested settings, but with the latency profile that stays in force.
     pub settings: Option<Node>,
     /// Why the requested profile is not in force.
@@ -30,8 +30,8 @@ pub struct Settled {
 
 /// Resolves the requested settings against `present`, the latest MachineConfig generated for the workers from such
 /// settings. Settings that never changed are not a transition: a cluster can be installed with any profile.
-pub fn settle(asked: Option<&Node>, present: Option<&MachineConfig>) -> Settled {
-    let follow = || Settled {
+pub fn settle(asked: Option<&Node>, present: Option<&MachineConfig>) -> SettledProfile {
+    let follow = || SettledProfile {
         settings: asked.cloned(),
         prohibited: None,
     };
@@ -47,7 +47,7 @@ pub fn settle(asked: Option<&Node>, present: Option<&MachineConfig>) -> Settled 
         .cloned()
         .unwrap_or_else(|| Node::new(names::SINGLETON, NodeSpec::default()));
     from.clone_into(&mut settings.spec.worker_latency_profile);
-    Settled {
+    SettledProfile {
         settings: Some(settings),
         prohibited: Some(skipped(from, to)),
     }
@@ -106,7 +106,7 @@ fn in_force(config: &MachineConfig) -> Option<&'static str> {
 mod tests {
     use serde_json::json;
 
-    use super::super::{Base, Latency, for_node};
+    use super::super::{KubeletBase, Latency, for_node};
     use super::*;
     use crate::config::feature_gates::FeatureGates;
 
@@ -123,7 +123,7 @@ mod tests {
 
     fn made_with(profile: &str) -> MachineConfig {
         let node = node(profile, 1);
-        let base = Base {
+        let base = KubeletBase {
             role: "worker",
             kubelet_conf: "nodeStatusUpdateFrequency: 10s\n",
             feature_gates: &FeatureGates::default(),
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn kubelets_never_jump_between_the_shortest_and_the_longest_interval() {
-        for (present, asked, in_force, told) in [
+        for (present, asked, in_force, reported) in [
             (
                 "",
                 LOW,
@@ -176,8 +176,8 @@ mod tests {
             );
             assert_eq!(settings.spec.cgroup_mode, "v2", "everything else is followed");
             let message = settled.prohibited;
-            let expected = told.map(|told| {
-                format!("Skipping the Update Node event, name: cluster, transition not allowed from old WorkerLatencyProfile: {told}")
+            let expected = reported.map(|reported| {
+                format!("Skipping the Update Node event, name: cluster, transition not allowed from old WorkerLatencyProfile: {reported}")
             });
             assert_eq!(message, expected, "{present:?} to {asked:?}");
         }
@@ -199,7 +199,7 @@ mod tests {
         let settled = settle(None, Some(&made_with(LOW)));
         assert_eq!(settled.settings.unwrap().spec.worker_latency_profile, LOW);
         assert!(settled.prohibited.is_some());
-        assert_eq!(settle(None, Some(&made_with(MEDIUM))), Settled::default());
+        assert_eq!(settle(None, Some(&made_with(MEDIUM))), SettledProfile::default());
         assert_eq!(
             settle(Some(&node(LOW, 2)), Some(&MachineConfig::default())).prohibited,
             None,

@@ -5,7 +5,7 @@
 
 /// The type of a field.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum FieldKind {
     Text,
     Integer,
     Flag,
@@ -22,13 +22,13 @@ pub(super) enum Kind {
     FlagMap,
     TextsMap,
     QuantityMap,
-    Struct(&'static [Field]),
-    Structs(&'static [Field]),
+    Struct(&'static [SchemaField]),
+    Structs(&'static [SchemaField]),
 }
 
 /// When a field is written, and how two values merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Presence {
+pub(super) enum KubeletFieldPresence {
     /// Omitted when zero; zero and absent are equivalent.
     Omitted,
     /// Written even when zero.
@@ -38,43 +38,43 @@ pub(super) enum Presence {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Field {
+pub(super) struct SchemaField {
     pub name: &'static str,
-    pub kind: Kind,
-    pub presence: Presence,
+    pub kind: FieldKind,
+    pub presence: KubeletFieldPresence,
 }
 
-const fn field(name: &'static str, kind: Kind) -> Field {
-    Field {
+const fn field(name: &'static str, kind: FieldKind) -> SchemaField {
+    SchemaField {
         name,
         kind,
-        presence: Presence::Omitted,
+        presence: KubeletFieldPresence::Omitted,
     }
 }
 
-const fn always(name: &'static str, kind: Kind) -> Field {
-    Field {
+const fn always(name: &'static str, kind: FieldKind) -> SchemaField {
+    SchemaField {
         name,
         kind,
-        presence: Presence::Always,
+        presence: KubeletFieldPresence::Always,
     }
 }
 
-const fn optional(name: &'static str, kind: Kind) -> Field {
-    Field {
+const fn optional(name: &'static str, kind: FieldKind) -> SchemaField {
+    SchemaField {
         name,
         kind,
-        presence: Presence::Optional,
+        presence: KubeletFieldPresence::Optional,
     }
 }
 
-use Kind::{
+use FieldKind::{
     BufferSize, Duration, DurationOrNanos, Flag, FlagMap, Float, Integer, Integers, QuantityMap, Struct,
     Structs, Text, TextMap, Texts, TextsMap,
 };
 
 /// The fields of the whole object.
-pub(super) const KUBELET_CONFIGURATION: &[Field] = &[
+pub(super) const KUBELET_CONFIGURATION: &[SchemaField] = &[
     field("kind", Text),
     field("apiVersion", Text),
     optional("enableServer", Flag),
@@ -204,7 +204,7 @@ pub(super) const KUBELET_CONFIGURATION: &[Field] = &[
     optional("userNamespaces", Struct(USER_NAMESPACES)),
 ];
 
-const AUTHENTICATION: &[Field] = &[
+const AUTHENTICATION: &[SchemaField] = &[
     field("x509", Struct(&[field("clientCAFile", Text)])),
     field(
         "webhook",
@@ -213,7 +213,7 @@ const AUTHENTICATION: &[Field] = &[
     field("anonymous", Struct(&[optional("enabled", Flag)])),
 ];
 
-const AUTHORIZATION: &[Field] = &[
+const AUTHORIZATION: &[SchemaField] = &[
     field("mode", Text),
     field(
         "webhook",
@@ -224,9 +224,9 @@ const AUTHORIZATION: &[Field] = &[
     ),
 ];
 
-const MEMORY_SWAP: &[Field] = &[field("swapBehavior", Text)];
+const MEMORY_SWAP: &[SchemaField] = &[field("swapBehavior", Text)];
 
-const LOGGING: &[Field] = &[
+const LOGGING: &[SchemaField] = &[
     field("format", Text),
     always("flushFrequency", DurationOrNanos),
     always("verbosity", Integer),
@@ -243,27 +243,27 @@ const LOGGING: &[Field] = &[
     ),
 ];
 
-const OUTPUT_ROUTING: &[Field] = &[field("splitStream", Flag), field("infoBufferSize", BufferSize)];
+const OUTPUT_ROUTING: &[SchemaField] = &[field("splitStream", Flag), field("infoBufferSize", BufferSize)];
 
-const SHUTDOWN_BY_PRIORITY: &[Field] = &[
+const SHUTDOWN_BY_PRIORITY: &[SchemaField] = &[
     always("priority", Integer),
     always("shutdownGracePeriodSeconds", Integer),
 ];
 
-const CRASH_LOOP_BACK_OFF: &[Field] = &[optional("maxContainerRestartPeriod", Duration)];
+const CRASH_LOOP_BACK_OFF: &[SchemaField] = &[optional("maxContainerRestartPeriod", Duration)];
 
-const MEMORY_RESERVATION: &[Field] = &[always("numaNode", Integer), always("limits", QuantityMap)];
+const MEMORY_RESERVATION: &[SchemaField] = &[always("numaNode", Integer), always("limits", QuantityMap)];
 
-const TAINT: &[Field] = &[
+const TAINT: &[SchemaField] = &[
     always("key", Text),
     field("value", Text),
     always("effect", Text),
     optional("timeAdded", Text),
 ];
 
-const TRACING: &[Field] = &[
+const TRACING: &[SchemaField] = &[
     optional("endpoint", Text),
     optional("samplingRatePerMillion", Integer),
 ];
 
-const USER_NAMESPACES: &[Field] = &[optional("idsPerPod", Integer)];
+const USER_NAMESPACES: &[SchemaField] = &[optional("idsPerPod", Integer)];

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::schema::{Field, KUBELET_CONFIGURATION, Kind, Presence};
+use super::schema::{FieldKind, KUBELET_CONFIGURATION, KubeletFieldPresence, SchemaField};
 use crate::config::go_duration;
 use crate::config::goyaml;
 use crate::generators::quantity::Quantity;
@@ -16,7 +16,7 @@ pub struct KubeletConfiguration(Map<String, Value>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{path}: {message}")]
-pub struct DecodeError {
+pub struct KubeletDecodeError {
     pub path: String,
     pub message: String,
 }
@@ -25,13 +25,13 @@ const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
 
 impl KubeletConfiguration {
-    pub fn decode(value: &Value) -> Result<Self, DecodeError> {
+    pub fn decode(value: &Value) -> Result<Self, KubeletDecodeError> {
         let map = decode_struct(KUBELET_CONFIGURATION, value, "")?;
         for (key, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
             if let Some(found) = map.get(key).and_then(Value::as_str)
                 && found != expected
             {
-                return Err(DecodeError {
+                return Err(KubeletDecodeError {
                     path: key.to_owned(),
                     message: format!("expected {expected:?}, found {found:?}"),
                 });
@@ -85,7 +85,11 @@ impl KubeletConfiguration {
     }
 }
 
-fn decode_struct(fields: &[Field], value: &Value, path: &str) -> Result<Map<String, Value>, DecodeError> {
+fn decode_struct(
+    fields: &[SchemaField],
+    value: &Value,
+    path: &str,
+) -> Result<Map<String, Value>, KubeletDecodeError> {
     let Value::Object(given) = value else {
         return Err(wrong("an object", value, path));
     };
@@ -97,52 +101,60 @@ fn decode_struct(fields: &[Field], value: &Value, path: &str) -> Result<Map<Stri
         let path = join(path, field.name);
         let decoded = decode_value(field.kind, value, &path)?;
         // A zero flush frequency is written as it was read: as a string or as a number.
-        let zero_text = matches!(field.kind, Kind::DurationOrNanos) && decoded.is_string();
-        if field.presence == Presence::Optional || zero_text || !is_zero(&decoded) {
+        let zero_text = matches!(field.kind, FieldKind::DurationOrNanos) && decoded.is_string();
+        if field.presence == KubeletFieldPresence::Optional || zero_text || !is_zero(&decoded) {
             map.insert(field.name.to_owned(), decoded);
         }
     }
     Ok(map)
 }
 
-fn decode_value(kind: Kind, value: &Value, path: &str) -> Result<Value, DecodeError> {
+fn decode_value(kind: FieldKind, value: &Value, path: &str) -> Result<Value, KubeletDecodeError> {
     let expected = |what: &str| Err(wrong(what, value, path));
     match (kind, value) {
-        (Kind::Text, Value::String(_)) | (Kind::Flag, Value::Bool(_)) | (Kind::Float, Value::Number(_)) => {
-            Ok(value.clone())
-        }
-        (Kind::Text, Value::Bool(_) | Value::Number(_)) => Ok(json!(goyaml::text_of(value))),
-        (Kind::Integer, Value::Number(number)) if number.is_i64() => Ok(value.clone()),
-        (Kind::Duration | Kind::DurationOrNanos, Value::String(text)) => go_duration::parse(text)
+        (FieldKind::Text, Value::String(_))
+        | (FieldKind::Flag, Value::Bool(_))
+        | (FieldKind::Float, Value::Number(_)) => Ok(value.clone()),
+        (FieldKind::Text, Value::Bool(_) | Value::Number(_)) => Ok(json!(goyaml::text_of(value))),
+        (FieldKind::Integer, Value::Number(number)) if number.is_i64() => Ok(value.clone()),
+        (FieldKind::Duration | FieldKind::DurationOrNanos, Value::String(text)) => go_duration::parse(text)
             .map_or_else(
                 || expected("a duration such as 1m30s"),
                 |nanos| Ok(json!(go_duration::format(nanos))),
             ),
-        (Kind::DurationOrNanos, Value::Number(number)) if number.is_i64() => Ok(value.clone()),
-        (Kind::BufferSize, _) => quantity(value).map_or_else(|| expected("a quantity such as 1Mi"), Ok),
-        (Kind::Texts, Value::Array(items)) => {
-            list(items, path, |item, path| decode_value(Kind::Text, item, path))
-        }
-        (Kind::Integers, Value::Array(items)) => {
-            list(items, path, |item, path| decode_value(Kind::Integer, item, path))
-        }
-        (Kind::Structs(fields), Value::Array(items)) => list(items, path, |item, path| {
+        (FieldKind::DurationOrNanos, Value::Number(number)) if number.is_i64() => Ok(value.clone()),
+        (FieldKind::BufferSize, _) => quantity(value).map_or_else(|| expected("a quantity such as 1Mi"), Ok),
+        (FieldKind::Texts, Value::Array(items)) => list(items, path, |item, path| {
+            decode_value(FieldKind::Text, item, path)
+        }),
+        (FieldKind::Integers, Value::Array(items)) => list(items, path, |item, path| {
+            decode_value(FieldKind::Integer, item, path)
+        }),
+        (FieldKind::Structs(fields), Value::Array(items)) => list(items, path, |item, path| {
             decode_struct(fields, item, path).map(Value::Object)
         }),
-        (Kind::TextMap, Value::Object(map)) => entries(map, path, |v, p| decode_value(Kind::Text, v, p)),
-        (Kind::FlagMap, Value::Object(map)) => entries(map, path, |v, p| decode_value(Kind::Flag, v, p)),
-        (Kind::TextsMap, Value::Object(map)) => entries(map, path, |v, p| decode_value(Kind::Texts, v, p)),
-        (Kind::QuantityMap, Value::Object(map)) => {
-            entries(map, path, |v, p| decode_value(Kind::BufferSize, v, p))
+        (FieldKind::TextMap, Value::Object(map)) => {
+            entries(map, path, |v, p| decode_value(FieldKind::Text, v, p))
         }
-        (Kind::Struct(fields), _) => decode_struct(fields, value, path).map(Value::Object),
-        (Kind::Text, _) => expected("a text; quote it if it looks like a number"),
-        (Kind::Integer, _) => expected("a whole number"),
-        (Kind::Flag, _) => expected("true or false"),
-        (Kind::Float, _) => expected("a number"),
-        (Kind::Duration | Kind::DurationOrNanos, _) => expected("a duration such as 1m30s"),
-        (Kind::Texts | Kind::Integers | Kind::Structs(_), _) => expected("a list"),
-        (Kind::TextMap | Kind::FlagMap | Kind::TextsMap | Kind::QuantityMap, _) => expected("a map"),
+        (FieldKind::FlagMap, Value::Object(map)) => {
+            entries(map, path, |v, p| decode_value(FieldKind::Flag, v, p))
+        }
+        (FieldKind::TextsMap, Value::Object(map)) => {
+            entries(map, path, |v, p| decode_value(FieldKind::Texts, v, p))
+        }
+        (FieldKind::QuantityMap, Value::Object(map)) => {
+            entries(map, path, |v, p| decode_value(FieldKind::BufferSize, v, p))
+        }
+        (FieldKind::Struct(fields), _) => decode_struct(fields, value, path).map(Value::Object),
+        (FieldKind::Text, _) => expected("a text; quote it if it looks like a number"),
+        (FieldKind::Integer, _) => expected("a whole number"),
+        (FieldKind::Flag, _) => expected("true or false"),
+        (FieldKind::Float, _) => expected("a number"),
+        (FieldKind::Duration | FieldKind::DurationOrNanos, _) => expected("a duration such as 1m30s"),
+        (FieldKind::Texts | FieldKind::Integers | FieldKind::Structs(_), _) => expected("a list"),
+        (FieldKind::TextMap | FieldKind::FlagMap | FieldKind::TextsMap | FieldKind::QuantityMap, _) => {
+            expected("a map")
+        }
     }
 }
 
@@ -160,8 +172,8 @@ fn quantity(value: &Value) -> Option<Value> {
 fn list(
     items: &[Value],
     path: &str,
-    mut decode: impl FnMut(&Value, &str) -> Result<Value, DecodeError>,
-) -> Result<Value, DecodeError> {
+    mut decode: impl FnMut(&Value, &str) -> Result<Value, KubeletDecodeError>,
+) -> Result<Value, KubeletDecodeError> {
     let items = items.iter().enumerate();
     items
         .map(|(index, item)| decode(item, &format!("{path}[{index}]")))
@@ -172,8 +184,8 @@ fn list(
 fn entries(
     map: &Map<String, Value>,
     path: &str,
-    mut decode: impl FnMut(&Value, &str) -> Result<Value, DecodeError>,
-) -> Result<Value, DecodeError> {
+    mut decode: impl FnMut(&Value, &str) -> Result<Value, KubeletDecodeError>,
+) -> Result<Value, KubeletDecodeError> {
     let mut decoded = Map::new();
     for (key, value) in map {
         decoded.insert(key.clone(), decode(value, &join(path, key))?);
@@ -189,7 +201,7 @@ fn join(path: &str, key: &str) -> String {
     }
 }
 
-fn wrong(expected: &str, found: &Value, path: &str) -> DecodeError {
+fn wrong(expected: &str, found: &Value, path: &str) -> KubeletDecodeError {
     let found = match found {
         Value::Null => "null",
         Value::Bool(_) => "true or false",
@@ -198,7 +210,7 @@ fn wrong(expected: &str, found: &Value, path: &str) -> DecodeError {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     };
-    DecodeError {
+    KubeletDecodeError {
         path: path.to_owned(),
         message: format!("expected {expected}, found {found}"),
     }
@@ -216,14 +228,14 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-fn encode_struct(fields: &[Field], map: &Map<String, Value>) -> Map<String, Value> {
+fn encode_struct(fields: &[SchemaField], map: &Map<String, Value>) -> Map<String, Value> {
     let mut written = Map::new();
     for field in fields {
         let value = match (map.get(field.name), field.kind) {
-            (Some(value), Kind::Struct(inner)) => value
+            (Some(value), FieldKind::Struct(inner)) => value
                 .as_object()
                 .map(|map| Value::Object(encode_struct(inner, map))),
-            (Some(Value::Array(items)), Kind::Structs(inner)) => {
+            (Some(Value::Array(items)), FieldKind::Structs(inner)) => {
                 let items = items.iter().filter_map(Value::as_object);
                 Some(
                     items
@@ -232,7 +244,7 @@ fn encode_struct(fields: &[Field], map: &Map<String, Value>) -> Map<String, Valu
                 )
             }
             (Some(value), _) => Some(value.clone()),
-            (None, _) if field.presence == Presence::Optional => None,
+            (None, _) if field.presence == KubeletFieldPresence::Optional => None,
             (None, kind) => zero(kind, field.presence),
         };
         if let Some(value) = value {
@@ -243,39 +255,39 @@ fn encode_struct(fields: &[Field], map: &Map<String, Value>) -> Map<String, Valu
 }
 
 /// Returns what is written for an unset field. Go's `omitempty` does not apply to structs, and a duration is one.
-fn zero(kind: Kind, presence: Presence) -> Option<Value> {
+fn zero(kind: FieldKind, presence: KubeletFieldPresence) -> Option<Value> {
     match (kind, presence) {
-        (Kind::Duration, _) => Some(json!("0s")),
-        (Kind::BufferSize, _) => Some(json!("0")),
-        (Kind::Struct(fields), _) => Some(Value::Object(encode_struct(fields, &Map::new()))),
-        (Kind::Text, Presence::Always) => Some(json!("")),
-        (Kind::Integer | Kind::DurationOrNanos, Presence::Always) => Some(json!(0)),
-        (Kind::QuantityMap, Presence::Always) => Some(Value::Null),
+        (FieldKind::Duration, _) => Some(json!("0s")),
+        (FieldKind::BufferSize, _) => Some(json!("0")),
+        (FieldKind::Struct(fields), _) => Some(Value::Object(encode_struct(fields, &Map::new()))),
+        (FieldKind::Text, KubeletFieldPresence::Always) => Some(json!("")),
+        (FieldKind::Integer | FieldKind::DurationOrNanos, KubeletFieldPresence::Always) => Some(json!(0)),
+        (FieldKind::QuantityMap, KubeletFieldPresence::Always) => Some(Value::Null),
         _ => None,
     }
 }
 
-fn merge(fields: &[Field], base: &mut Map<String, Value>, over: &Map<String, Value>) {
+fn merge(fields: &[SchemaField], base: &mut Map<String, Value>, over: &Map<String, Value>) {
     for field in fields {
         let Some(value) = over.get(field.name) else {
             continue;
         };
         let Some(existing) = base.get_mut(field.name) else {
-            if !matches!(field.kind, Kind::BufferSize) {
+            if !matches!(field.kind, FieldKind::BufferSize) {
                 base.insert(field.name.to_owned(), merged_into_nothing(field.kind, value));
             }
             continue;
         };
         match (field.kind, existing, value) {
-            (Kind::Struct(inner), Value::Object(base), Value::Object(over)) => merge(inner, base, over),
+            (FieldKind::Struct(inner), Value::Object(base), Value::Object(over)) => merge(inner, base, over),
             (
-                Kind::TextMap | Kind::FlagMap | Kind::TextsMap | Kind::QuantityMap,
+                FieldKind::TextMap | FieldKind::FlagMap | FieldKind::TextsMap | FieldKind::QuantityMap,
                 Value::Object(base),
                 Value::Object(over),
             ) => base.extend(over.iter().map(|(key, value)| (key.clone(), value.clone()))),
             // The merge library of the Go implementation cannot merge quantities, so the base's value stays.
-            (Kind::BufferSize, ..) => {}
-            (Kind::DurationOrNanos, existing, value) => *existing = merge_nanos(existing, value),
+            (FieldKind::BufferSize, ..) => {}
+            (FieldKind::DurationOrNanos, existing, value) => *existing = merge_nanos(existing, value),
             (_, existing, value) if !is_zero(value) => *existing = value.clone(),
             _ => {}
         }
@@ -283,9 +295,9 @@ fn merge(fields: &[Field], base: &mut Map<String, Value>, over: &Map<String, Val
 }
 
 /// Merges into an absent struct, which still drops its quantities, unless the struct is optional as a whole.
-fn merged_into_nothing(kind: Kind, value: &Value) -> Value {
+fn merged_into_nothing(kind: FieldKind, value: &Value) -> Value {
     match (kind, value) {
-        (Kind::Struct(inner), Value::Object(over)) => {
+        (FieldKind::Struct(inner), Value::Object(over)) => {
             let mut map = Map::new();
             merge(inner, &mut map, over);
             Value::Object(map)

@@ -73,15 +73,15 @@ pub fn discover(pairs: &[Pair<'_>], release: Option<&ReleaseImages>, labels: &Im
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum StreamPart {
     OperatingSystem,
     Extensions,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Class {
+struct ImageClass {
     stream: String,
-    part: Part,
+    part: StreamPart,
 }
 
 const NO_STREAM: &str = "its labels name no stream";
@@ -112,7 +112,10 @@ fn of_pair(
 }
 
 /// Groups OS images and extensions by stream. Of several images for one slot the last wins.
-fn group(images: Vec<(Class, &str)>, left_out: &mut Vec<LeftOut>) -> BTreeMap<String, OSImageStreamImages> {
+fn group(
+    images: Vec<(ImageClass, &str)>,
+    left_out: &mut Vec<LeftOut>,
+) -> BTreeMap<String, OSImageStreamImages> {
     let mut streams: BTreeMap<String, OSImageStreamImages> = BTreeMap::new();
     let mut leave_out = |what: &str, why| {
         left_out.push(LeftOut {
@@ -120,7 +123,7 @@ fn group(images: Vec<(Class, &str)>, left_out: &mut Vec<LeftOut>) -> BTreeMap<St
             why,
         });
     };
-    for (Class { stream, part }, image) in images {
+    for (ImageClass { stream, part }, image) in images {
         if !is_stream_name(&stream) {
             leave_out(&stream, BAD_NAME);
             continue;
@@ -132,8 +135,8 @@ fn group(images: Vec<(Class, &str)>, left_out: &mut Vec<LeftOut>) -> BTreeMap<St
         let entry = streams.entry(stream.clone()).or_default();
         entry.name = stream;
         match part {
-            Part::OperatingSystem => image.clone_into(&mut entry.os_image),
-            Part::Extensions => image.clone_into(&mut entry.os_extensions_image),
+            StreamPart::OperatingSystem => image.clone_into(&mut entry.os_image),
+            StreamPart::Extensions => image.clone_into(&mut entry.os_extensions_image),
         }
     }
     streams.retain(|name, stream| {
@@ -147,26 +150,26 @@ fn group(images: Vec<(Class, &str)>, left_out: &mut Vec<LeftOut>) -> BTreeMap<St
 }
 
 /// Classifies an image by its labels.
-fn classify(labels: &Labels) -> Result<Class, &'static str> {
+fn classify(labels: &Labels) -> Result<ImageClass, &'static str> {
     let stream = labels
         .get(STREAM)
         .filter(|name| !name.is_empty())
         .ok_or(NO_STREAM)?;
-    Ok(Class {
+    Ok(ImageClass {
         stream: stream.clone(),
         part: part(labels).ok_or(NO_PART)?,
     })
 }
 
-fn part(labels: &Labels) -> Option<Part> {
+fn part(labels: &Labels) -> Option<StreamPart> {
     let is = |key: &str, values: &[&str]| {
         let found = labels.get(key);
         found.is_some_and(|found| values.iter().any(|value| found.eq_ignore_ascii_case(value)))
     };
     if is(OPERATING_SYSTEM, &["true", "1"]) {
-        Some(Part::OperatingSystem)
+        Some(StreamPart::OperatingSystem)
     } else if is(EXTENSIONS, &["true"]) {
-        Some(Part::Extensions)
+        Some(StreamPart::Extensions)
     } else {
         None
     }
@@ -189,17 +192,21 @@ fn is_candidate(tag: &Tag) -> bool {
     from_source || (named && plain(&tag.name))
 }
 
-fn classify_tag(tag: &Tag, release: &ReleaseImages, labels: &ImageLabels) -> Result<Class, &'static str> {
+fn classify_tag(
+    tag: &Tag,
+    release: &ReleaseImages,
+    labels: &ImageLabels,
+) -> Result<ImageClass, &'static str> {
     if let Some(labels) = labels.of(&tag.image) {
         return classify(labels);
     }
     let (part, base) = match tag.name.split_once("-extensions") {
-        Some((base, _)) => (Part::Extensions, base),
-        None => (Part::OperatingSystem, tag.name.as_str()),
+        Some((base, _)) => (StreamPart::Extensions, base),
+        None => (StreamPart::OperatingSystem, tag.name.as_str()),
     };
     // A release may repeat an image's labels beside its name.
     if let Some(stream) = tag.annotations.get(STREAM) {
-        return Ok(Class {
+        return Ok(ImageClass {
             stream: stream.clone(),
             part: self::part(&tag.annotations).unwrap_or(part),
         });
@@ -216,7 +223,7 @@ fn classify_tag(tag: &Tag, release: &ReleaseImages, labels: &ImageLabels) -> Res
     } else {
         "rhel"
     };
-    Ok(Class {
+    Ok(ImageClass {
         stream: format!("{family}-{major}"),
         part,
     })

@@ -14,7 +14,7 @@ use mco_api::{MachineConfigPool, OSImageStream};
 
 use crate::config::feature_gates::FeatureGates;
 use crate::config::merge::DefaultImages;
-use crate::generators::os_images::{self, Stream, StreamError};
+use crate::generators::os_images::{self, OsImageStreamImages, StreamError};
 
 /// The feature gate without which every pool has the ControllerConfig's images.
 const GATE: &str = "OSStreams";
@@ -26,12 +26,12 @@ pub fn are_on(gates: &FeatureGates) -> bool {
 
 /// The streams in force.
 #[derive(Debug, Clone, Default)]
-pub struct Streams {
-    state: State,
+pub struct ReleaseStreams {
+    state: StreamState,
 }
 
 #[derive(Debug, Clone, Default)]
-enum State {
+enum StreamState {
     /// Streams are disabled: the pools' selections are ignored.
     #[default]
     Off,
@@ -39,25 +39,25 @@ enum State {
     Published(OSImageStreamStatus),
 }
 
-impl Streams {
+impl ReleaseStreams {
     pub fn of(object: Option<&OSImageStream>, gates: &FeatureGates) -> Self {
         if !are_on(gates) {
             return Self::default();
         }
         let status = object.and_then(|object| object.status.clone());
         Self {
-            state: status.map_or(State::Unpublished, State::Published),
+            state: status.map_or(StreamState::Unpublished, StreamState::Published),
         }
     }
 
     /// Whether pools get their images from streams.
     pub fn are_published(&self) -> bool {
-        matches!(self.state, State::Published(_))
+        matches!(self.state, StreamState::Published(_))
     }
 
     /// Returns the stream of pools that do not select one.
-    pub fn default_stream(&self) -> Option<Stream<'_>> {
-        let State::Published(status) = &self.state else {
+    pub fn default_stream(&self) -> Option<OsImageStreamImages<'_>> {
+        let StreamState::Published(status) = &self.state else {
             return None;
         };
         let mut available = status.available_streams.iter().map(as_stream);
@@ -69,12 +69,12 @@ impl Streams {
         &self,
         pool: &MachineConfigPool,
         worker: Option<&MachineConfigPool>,
-    ) -> Result<Option<Stream<'_>>, StreamError> {
+    ) -> Result<Option<OsImageStreamImages<'_>>, StreamError> {
         match &self.state {
-            State::Off => Ok(None),
-            State::Unpublished => os_images::refuse_choice(pool, worker).map(|()| None),
-            State::Published(status) => {
-                let streams = os_images::Streams {
+            StreamState::Off => Ok(None),
+            StreamState::Unpublished => os_images::refuse_choice(pool, worker).map(|()| None),
+            StreamState::Published(status) => {
+                let streams = os_images::OsImageStreams {
                     available: status.available_streams.iter().map(as_stream).collect(),
                     default: &status.default_stream,
                 };
@@ -84,8 +84,8 @@ impl Streams {
     }
 }
 
-fn as_stream(stream: &mco_api::os_image_stream::OSImageStreamImages) -> Stream<'_> {
-    Stream {
+fn as_stream(stream: &mco_api::os_image_stream::OSImageStreamImages) -> OsImageStreamImages<'_> {
+    OsImageStreamImages {
         name: &stream.name,
         images: DefaultImages {
             os: &stream.os_image,
@@ -147,7 +147,7 @@ mod tests {
             ("nothing offered", &absent, None, &ten, Err(())),
         ];
         for (name, gates, object, choice, expected) in cases {
-            let streams = Streams::of(object, gates);
+            let streams = ReleaseStreams::of(object, gates);
             let found = streams.of_pool(&pool(choice), None);
             let found = found.map(|stream| stream.map(|stream| stream.images.os.to_owned()));
             let expected = expected.map(|os| os.map(str::to_owned));

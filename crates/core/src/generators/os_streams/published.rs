@@ -35,7 +35,7 @@ const RELEASES_WITH_RHEL_9: &str = "4";
 
 /// The sources of streams among the cluster's objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sources {
+pub struct StreamSources {
     pub discovered: Discovered,
     /// The OS image of pools without streams.
     os_image: String,
@@ -45,7 +45,7 @@ pub struct Sources {
 
 /// The cluster's release; empty on plain Kubernetes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Release<'a> {
+pub struct StreamRelease<'a> {
     /// The release that the cluster runs or is updating to, and its image.
     pub version: Option<&'a str>,
     pub image: Option<&'a str>,
@@ -79,7 +79,7 @@ pub enum PublishError {
 
 /// The action for the OSImageStream.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Decision {
+pub enum StreamDecision {
     /// The cluster offers no streams, or the object is up to date.
     Nothing,
     /// Write this object. Only the name, our annotations, spec and status are set.
@@ -88,7 +88,7 @@ pub enum Decision {
     Wait(String),
 }
 
-impl Sources {
+impl StreamSources {
     /// Parses the keys of the ConfigMap `machine-config-osimageurl`.
     pub fn read(entries: &BTreeMap<String, String>) -> Result<Self, SourcesError> {
         let text = |key: &str| entries.get(key).map(String::as_str).unwrap_or_default().trim();
@@ -121,7 +121,7 @@ impl Sources {
     }
 
     /// Whether the sources definitely belong to another release than the cluster's.
-    fn are_of_another(&self, release: Release<'_>) -> bool {
+    fn are_of_another(&self, release: StreamRelease<'_>) -> bool {
         let known = !self.version.is_empty() && self.version != UNRELEASED;
         known && release.version.is_some_and(|version| version != self.version)
     }
@@ -137,17 +137,17 @@ fn document(entries: &BTreeMap<String, String>, entry: &'static str) -> Result<O
 /// uses the object.
 pub fn decide(
     existing: Option<&OSImageStream>,
-    sources: &Sources,
-    release: Release<'_>,
+    sources: &StreamSources,
+    release: StreamRelease<'_>,
     us: &str,
-) -> Result<Decision, PublishError> {
+) -> Result<StreamDecision, PublishError> {
     let status = existing.and_then(|object| object.status.as_ref());
     let found = &sources.discovered.streams;
     let streams = match status {
-        None if found.is_empty() => return Ok(Decision::Nothing),
+        None if found.is_empty() => return Ok(StreamDecision::Nothing),
         Some(status) if found.is_empty() => {
             if let Some(image) = existing.and_then(|object| made_from_another(object, release)) {
-                return Ok(Decision::Wait(format!(
+                return Ok(StreamDecision::Wait(format!(
                     "the streams in OSImageStream \"cluster\" are those of {image}, and those of the current \
                      release are not recorded; add its {IMAGES} to ConfigMap {}",
                     names::config_map::OS_IMAGE_URL
@@ -156,7 +156,7 @@ pub fn decide(
             &status.available_streams
         }
         _ if sources.are_of_another(release) => {
-            return Ok(Decision::Wait(format!(
+            return Ok(StreamDecision::Wait(format!(
                 "ConfigMap {} is for release {}, but the cluster is updating to {}",
                 names::config_map::OS_IMAGE_URL,
                 sources.version,
@@ -167,11 +167,11 @@ pub fn decide(
     };
     let default = default_stream(existing, streams, &sources.os_image, release.installed)?;
     let wanted = object(existing, streams, default, release, us);
-    let is_there = existing.is_some_and(|existing| says_the_same(existing, &wanted));
+    let is_there = existing.is_some_and(|existing| is_equivalent(existing, &wanted));
     Ok(if is_there {
-        Decision::Nothing
+        StreamDecision::Nothing
     } else {
-        Decision::Publish(Box::new(wanted))
+        StreamDecision::Publish(Box::new(wanted))
     })
 }
 
@@ -185,13 +185,13 @@ pub fn offline(
         return Ok(None);
     }
     let default = default_stream(None, &discovered.streams, "", installed)?;
-    let release = Release::default();
+    let release = StreamRelease::default();
     Ok(Some(object(None, &discovered.streams, default, release, us)))
 }
 
 /// Returns the release image that the object was generated from, if it differs from the cluster's. An object without
 /// this record is accepted.
-fn made_from_another<'a>(object: &'a OSImageStream, release: Release<'_>) -> Option<&'a str> {
+fn made_from_another<'a>(object: &'a OSImageStream, release: StreamRelease<'_>) -> Option<&'a str> {
     let annotations = object.metadata.annotations.as_ref();
     let made_from = annotations.and_then(|all| all.get(annotations::RELEASE_PAYLOAD_IMAGE))?;
     let present = release.image?;
@@ -257,7 +257,7 @@ fn object(
     existing: Option<&OSImageStream>,
     streams: &[OSImageStreamImages],
     default: &str,
-    release: Release<'_>,
+    release: StreamRelease<'_>,
     us: &str,
 ) -> OSImageStream {
     let spec = existing.map_or_else(
@@ -283,7 +283,7 @@ fn object(
     object
 }
 
-fn says_the_same(existing: &OSImageStream, wanted: &OSImageStream) -> bool {
+fn is_equivalent(existing: &OSImageStream, wanted: &OSImageStream) -> bool {
     let annotated = wanted.metadata.annotations.iter().flatten().all(|(key, value)| {
         let found = existing.metadata.annotations.as_ref();
         found.and_then(|all| all.get(key)) == Some(value)

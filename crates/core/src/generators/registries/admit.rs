@@ -4,16 +4,16 @@
 use mco_api::foreign::image_policy::{ImagePolicySpec, SignaturePolicy};
 use mco_api::foreign::mirrors::{ImageContentSourcePolicy, ImageDigestMirrorSet, ImageTagMirrorSet};
 
-use super::mirrors::{Rule, Rules, digest_rules, tag_rules};
-use super::reference::Reference;
+use super::mirrors::{MirrorRule, MirrorRules, digest_rules, tag_rules};
+use super::reference::RegistryReference;
 use super::{RegistryProblem, policy, scope};
 use crate::config::problem::Problem;
 
 /// Warnings, or all problems.
-type Verdict = Result<Vec<Problem>, Vec<Problem>>;
+type RegistryVerdict = Result<Vec<Problem>, Vec<Problem>>;
 
 /// Validates an ImageDigestMirrorSet.
-pub fn admit_digest_mirrors(set: &ImageDigestMirrorSet) -> Verdict {
+pub fn admit_digest_mirrors(set: &ImageDigestMirrorSet) -> RegistryVerdict {
     mirrors(
         "spec.imageDigestMirrors",
         digest_rules(std::slice::from_ref(set), &[]),
@@ -21,12 +21,12 @@ pub fn admit_digest_mirrors(set: &ImageDigestMirrorSet) -> Verdict {
 }
 
 /// Validates an ImageTagMirrorSet.
-pub fn admit_tag_mirrors(set: &ImageTagMirrorSet) -> Verdict {
+pub fn admit_tag_mirrors(set: &ImageTagMirrorSet) -> RegistryVerdict {
     mirrors("spec.imageTagMirrors", tag_rules(std::slice::from_ref(set)))
 }
 
 /// Validates an ImageContentSourcePolicy.
-pub fn admit_content_policy(set: &ImageContentSourcePolicy) -> Verdict {
+pub fn admit_content_policy(set: &ImageContentSourcePolicy) -> RegistryVerdict {
     mirrors(
         "spec.repositoryDigestMirrors",
         digest_rules(&[], std::slice::from_ref(set)),
@@ -34,7 +34,7 @@ pub fn admit_content_policy(set: &ImageContentSourcePolicy) -> Verdict {
 }
 
 /// Validates a ClusterImagePolicy or an ImagePolicy.
-pub fn admit_policy(spec: &ImagePolicySpec) -> Verdict {
+pub fn admit_policy(spec: &ImagePolicySpec) -> RegistryVerdict {
     if let Some(message) = fault(&spec.policy) {
         return Err(vec![Problem::new("spec.policy", message)]);
     }
@@ -46,7 +46,7 @@ pub fn admit_policy(spec: &ImagePolicySpec) -> Verdict {
         } else {
             format!("{host}/a")
         };
-        Reference::parse(&whole).is_none()
+        RegistryReference::parse(&whole).is_none()
     });
     let warn = |(index, scope): (usize, &String)| {
         Problem::new(
@@ -66,8 +66,8 @@ fn fault(given: &SignaturePolicy) -> Option<String> {
     }
 }
 
-fn mirrors(path: &str, rules: Vec<Rule>) -> Verdict {
-    let rules = Rules {
+fn mirrors(path: &str, rules: Vec<MirrorRule>) -> RegistryVerdict {
+    let rules = MirrorRules {
         digest: rules,
         tag: Vec::new(),
     };
@@ -89,7 +89,7 @@ fn mirrors(path: &str, rules: Vec<Rule>) -> Verdict {
         .collect())
 }
 
-fn warnings(path: &str, rule: &Rule) -> Vec<Problem> {
+fn warnings(path: &str, rule: &MirrorRule) -> Vec<Problem> {
     if scope::is_wildcard(&rule.source) {
         let problem = Problem::new(
             format!("{path}.source"),
@@ -101,7 +101,8 @@ fn warnings(path: &str, rule: &Rule) -> Vec<Problem> {
     // A sample image of the source, referenced by tag.
     let rest = if rule.source.contains('/') { ":a" } else { "/a/a:a" };
     let mirrors = rule.mirrors.iter().enumerate();
-    let unusable = mirrors.filter(|(_, mirror)| Reference::qualified(&format!("{mirror}{rest}")).is_none());
+    let unusable =
+        mirrors.filter(|(_, mirror)| RegistryReference::qualified(&format!("{mirror}{rest}")).is_none());
     let warn = |(index, mirror): (usize, &String)| {
         Problem::new(
             format!("{path}.mirrors[{index}]"),

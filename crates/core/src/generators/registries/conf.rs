@@ -13,28 +13,28 @@ pub(super) struct RegistriesConf {
     pub credential_helpers: Option<Vec<String>>,
     pub short_name_mode: String,
     pub layer_store_auth_helper: String,
-    pub registries: Vec<Registry>,
+    pub registries: Vec<RegistryConf>,
     pub aliases: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Registry {
+pub(super) struct RegistryConf {
     pub prefix: String,
-    pub endpoint: Endpoint,
+    pub endpoint: RegistryEndpoint,
     pub blocked: bool,
     pub mirror_by_digest_only: bool,
-    pub mirrors: Vec<Endpoint>,
+    pub mirrors: Vec<RegistryEndpoint>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Endpoint {
+pub(super) struct RegistryEndpoint {
     pub location: String,
     pub insecure: bool,
     pub pull_from_mirror: String,
     pub namespace_proxy: String,
 }
 
-impl Registry {
+impl RegistryConf {
     /// Returns the scope of the entry: its prefix or location.
     pub fn scope(&self) -> &str {
         if self.prefix.is_empty() {
@@ -68,10 +68,10 @@ impl RegistriesConf {
     }
 
     /// Returns the entry of a scope, appended to the list if there is none.
-    pub fn entry(&mut self, scope: &str) -> &mut Registry {
+    pub fn entry(&mut self, scope: &str) -> &mut RegistryConf {
         let position = self.registries.iter().position(|entry| entry.scope() == scope);
         let index = position.unwrap_or_else(|| {
-            let mut entry = Registry::default();
+            let mut entry = RegistryConf::default();
             if scope::is_wildcard(scope) {
                 scope.clone_into(&mut entry.prefix);
             } else {
@@ -84,7 +84,11 @@ impl RegistriesConf {
     }
 
     /// Returns the narrowest entry that contains a scope and satisfies `test`.
-    pub fn closest<'c>(&'c self, scope: &str, test: impl Fn(&Registry) -> bool) -> Option<&'c Registry> {
+    pub fn closest<'c>(
+        &'c self,
+        scope: &str,
+        test: impl Fn(&RegistryConf) -> bool,
+    ) -> Option<&'c RegistryConf> {
         self.registries
             .iter()
             .filter(|entry| scope::is_within(scope, entry.scope()) && test(entry))
@@ -131,7 +135,7 @@ impl RegistriesConf {
     }
 }
 
-fn write_endpoint(text: &mut TomlText, endpoint: &Endpoint) {
+fn write_endpoint(text: &mut TomlText, endpoint: &RegistryEndpoint) {
     if !endpoint.location.is_empty() {
         text.string("location", &endpoint.location);
     }
@@ -148,8 +152,8 @@ fn write_endpoint(text: &mut TomlText, endpoint: &Endpoint) {
     }
 }
 
-fn registry(table: &dyn TableLike) -> Registry {
-    Registry {
+fn registry(table: &dyn TableLike) -> RegistryConf {
+    RegistryConf {
         prefix: text(table, "prefix"),
         endpoint: endpoint(table),
         blocked: flag(table, "blocked"),
@@ -158,8 +162,8 @@ fn registry(table: &dyn TableLike) -> Registry {
     }
 }
 
-fn endpoint(table: &dyn TableLike) -> Endpoint {
-    Endpoint {
+fn endpoint(table: &dyn TableLike) -> RegistryEndpoint {
+    RegistryEndpoint {
         location: text(table, "location"),
         insecure: flag(table, "insecure"),
         pull_from_mirror: text(table, "pull-from-mirror"),

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use super::conf::{Endpoint, RegistriesConf};
-use super::mirrors::{self, Rule};
+use super::conf::{RegistriesConf, RegistryEndpoint};
+use super::mirrors::{self, MirrorRule};
 use super::scope;
 
 const DIGEST_ONLY: &str = "digest-only";
@@ -23,8 +23,8 @@ pub(super) fn edit(
     conf: &mut RegistriesConf,
     insecure: &[String],
     blocked: &[String],
-    digest_rules: &[Rule],
-    tag_rules: &[Rule],
+    digest_rules: &[MirrorRule],
+    tag_rules: &[MirrorRule],
 ) -> Result<(), WildcardMirrors> {
     let mut sources = add_mirrors(conf, digest_rules, DIGEST_ONLY);
     sources.extend(add_mirrors(conf, tag_rules, TAG_ONLY));
@@ -53,17 +53,17 @@ pub(super) fn edit(
 }
 
 /// Adds mirrors and returns the mirrored sources, in order.
-fn add_mirrors(conf: &mut RegistriesConf, rules: &[Rule], pull_from_mirror: &str) -> Vec<String> {
+fn add_mirrors(conf: &mut RegistriesConf, rules: &[MirrorRule], pull_from_mirror: &str) -> Vec<String> {
     let mut sources = Vec::new();
     for ordered in mirrors::ordered(rules) {
         let entry = conf.entry(&ordered.source);
         entry.blocked |= ordered.never_contact_source;
         entry
             .mirrors
-            .extend(ordered.mirrors.into_iter().map(|location| Endpoint {
+            .extend(ordered.mirrors.into_iter().map(|location| RegistryEndpoint {
                 location,
                 pull_from_mirror: pull_from_mirror.to_owned(),
-                ..Endpoint::default()
+                ..RegistryEndpoint::default()
             }));
         sources.push(ordered.source);
     }
@@ -90,7 +90,7 @@ fn inherit_mirrors(conf: &mut RegistriesConf, source: &str) -> Result<(), Wildca
     Ok(())
 }
 
-impl Endpoint {
+impl RegistryEndpoint {
     /// Returns the same mirror for a sub-scope of its source.
     fn below(&self, rest: &str) -> Self {
         Self {

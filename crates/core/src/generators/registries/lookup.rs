@@ -4,8 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::conf::{Endpoint, RegistriesConf, Registry};
-use super::reference::Reference;
+use super::conf::{RegistriesConf, RegistryConf, RegistryEndpoint};
+use super::reference::RegistryReference;
 use super::scope;
 
 const DIGEST_ONLY: &str = "digest-only";
@@ -14,7 +14,7 @@ const TAG_ONLY: &str = "tag-only";
 /// The entries of a registries.conf, normalised as the tools do.
 #[derive(Debug)]
 pub(super) struct Lookup {
-    entries: Vec<Registry>,
+    entries: Vec<RegistryConf>,
 }
 
 /// A location that an image is pulled from.
@@ -52,7 +52,7 @@ impl Lookup {
     }
 
     /// Returns the entry with the longest matching prefix.
-    pub fn find(&self, image: &str) -> Option<&Registry> {
+    pub fn find(&self, image: &str) -> Option<&RegistryConf> {
         let matching = self
             .entries
             .iter()
@@ -62,10 +62,10 @@ impl Lookup {
     }
 }
 
-impl Registry {
+impl RegistryConf {
     /// Returns the locations an image is pulled from by this entry, in order; an error if a location is not a valid
     /// reference.
-    pub fn pull_sources(&self, image: Reference<'_>) -> Result<Vec<PullSource>, String> {
+    pub fn pull_sources(&self, image: RegistryReference<'_>) -> Result<Vec<PullSource>, String> {
         let mirrors = self
             .mirrors
             .iter()
@@ -81,7 +81,11 @@ impl Registry {
             .collect()
     }
 
-    fn rewritten(&self, endpoint: &Endpoint, image: Reference<'_>) -> Result<PullSource, String> {
+    fn rewritten(
+        &self,
+        endpoint: &RegistryEndpoint,
+        image: RegistryReference<'_>,
+    ) -> Result<PullSource, String> {
         let Some(length) = matched(image.text(), &self.prefix) else {
             return Err(format!("{:?} is not within {:?}", image.text(), self.prefix));
         };
@@ -92,7 +96,7 @@ impl Registry {
             });
         }
         let place = format!("{}{}", endpoint.location, &image.text()[length..]);
-        let rewritten = Reference::qualified(&place).ok_or_else(|| {
+        let rewritten = RegistryReference::qualified(&place).ok_or_else(|| {
             format!(
                 "{:?} through {:?} would be {place:?}, which is not a full image reference",
                 image.name, endpoint.location
@@ -105,7 +109,7 @@ impl Registry {
     }
 }
 
-fn read(registry: &Registry) -> Result<Registry, String> {
+fn read(registry: &RegistryConf) -> Result<RegistryConf, String> {
     let mut entry = registry.clone();
     entry.endpoint.location = place(&entry.endpoint.location)?;
     entry.prefix = place(&entry.prefix)?;

@@ -8,11 +8,11 @@ use mco_api::foreign::mirrors::{
 
 use super::edit::WildcardMirrors;
 use super::scope;
-use super::{RegistryProblem, RegistrySources};
+use super::{RegistryInputs, RegistryProblem};
 
 /// One list of mirrors of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct MirrorRule {
     /// The object, such as `ImageDigestMirrorSet "mirrors"`.
     pub object: String,
     pub source: String,
@@ -22,23 +22,23 @@ pub(super) struct Rule {
 
 /// All mirror rules of a cluster, by reference type.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Rules {
+pub(super) struct MirrorRules {
     /// From ImageDigestMirrorSets and ImageContentSourcePolicies.
-    pub digest: Vec<Rule>,
+    pub digest: Vec<MirrorRule>,
     /// From ImageTagMirrorSets.
-    pub tag: Vec<Rule>,
+    pub tag: Vec<MirrorRule>,
 }
 
 /// The mirrors of one source, in the order in which they are tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ordered {
+pub(super) struct OrderedMirrors {
     pub source: String,
     pub mirrors: Vec<String>,
     pub never_contact_source: bool,
 }
 
-impl Rules {
-    pub fn gather(sources: &RegistrySources<'_>) -> Self {
+impl MirrorRules {
+    pub fn gather(sources: &RegistryInputs<'_>) -> Self {
         Self {
             digest: digest_rules(sources.digest_mirrors, sources.content_policies),
             tag: tag_rules(sources.tag_mirrors),
@@ -59,7 +59,7 @@ impl Rules {
     /// Returns all problems of the rules, individually and in combination.
     pub fn check(&self) -> Vec<RegistryProblem> {
         let mut problems = Vec::new();
-        let mut policies: BTreeMap<&str, &Rule> = BTreeMap::new();
+        let mut policies: BTreeMap<&str, &MirrorRule> = BTreeMap::new();
         for rule in self.digest.iter().chain(&self.tag) {
             let object = || rule.object.clone();
             if !scope::is_valid_source(&rule.source) {
@@ -102,7 +102,7 @@ impl Rules {
 pub(super) fn digest_rules(
     digest: &[ImageDigestMirrorSet],
     policies: &[ImageContentSourcePolicy],
-) -> Vec<Rule> {
+) -> Vec<MirrorRule> {
     let sets = digest.iter().flat_map(|set| {
         let object = describe("ImageDigestMirrorSet", set.metadata.name.as_deref());
         let mirrors = set.spec.image_digest_mirrors.iter();
@@ -111,7 +111,7 @@ pub(super) fn digest_rules(
     let policies = policies.iter().flat_map(|policy| {
         let object = describe("ImageContentSourcePolicy", policy.metadata.name.as_deref());
         let mirrors = policy.spec.repository_digest_mirrors.iter();
-        mirrors.map(move |mirrors| Rule {
+        mirrors.map(move |mirrors| MirrorRule {
             object: object.clone(),
             source: mirrors.source.clone(),
             mirrors: mirrors.mirrors.clone(),
@@ -121,7 +121,7 @@ pub(super) fn digest_rules(
     sets.chain(policies).collect()
 }
 
-pub(super) fn tag_rules(sets: &[ImageTagMirrorSet]) -> Vec<Rule> {
+pub(super) fn tag_rules(sets: &[ImageTagMirrorSet]) -> Vec<MirrorRule> {
     let rules = sets.iter().flat_map(|set| {
         let object = describe("ImageTagMirrorSet", set.metadata.name.as_deref());
         let mirrors = set.spec.image_tag_mirrors.iter();
@@ -130,8 +130,8 @@ pub(super) fn tag_rules(sets: &[ImageTagMirrorSet]) -> Vec<Rule> {
     rules.collect()
 }
 
-fn rule(object: String, mirrors: &ImageMirrors) -> Rule {
-    Rule {
+fn rule(object: String, mirrors: &ImageMirrors) -> MirrorRule {
+    MirrorRule {
         object,
         source: mirrors.source.clone(),
         mirrors: mirrors.mirrors.clone(),
@@ -144,8 +144,8 @@ fn describe(kind: &str, name: Option<&str>) -> String {
 }
 
 /// Returns one order per source that satisfies every list, with sources sorted alphabetically.
-pub(super) fn ordered(rules: &[Rule]) -> Vec<Ordered> {
-    let mut by_source: BTreeMap<&str, Vec<&Rule>> = BTreeMap::new();
+pub(super) fn ordered(rules: &[MirrorRule]) -> Vec<OrderedMirrors> {
+    let mut by_source: BTreeMap<&str, Vec<&MirrorRule>> = BTreeMap::new();
     for rule in rules {
         // A source mirrored only to itself has no effect.
         if rule.mirrors.iter().any(|mirror| *mirror != rule.source) {
@@ -171,7 +171,7 @@ pub(super) fn ordered(rules: &[Rule]) -> Vec<Ordered> {
         if mirrors.last().is_some_and(|last| *last == source) {
             mirrors.pop();
         }
-        Ordered {
+        OrderedMirrors {
             source: source.to_owned(),
             mirrors: mirrors.into_iter().map(str::to_owned).collect(),
             never_contact_source: rules.iter().any(|rule| rule.never_contact_source),
@@ -245,8 +245,8 @@ mod tests {
     /// Name, lists, and the merged order.
     type Case<'a> = (&'a str, &'a [&'a [&'a str]], &'a [&'a str]);
 
-    fn rule(source: &str, mirrors: &[&str]) -> Rule {
-        Rule {
+    fn rule(source: &str, mirrors: &[&str]) -> MirrorRule {
+        MirrorRule {
             object: String::new(),
             source: source.to_owned(),
             mirrors: mirrors.iter().map(|mirror| (*mirror).to_owned()).collect(),
@@ -270,7 +270,7 @@ mod tests {
             ("a repeated mirror", &[&["a", "a", "b"]], &["a", "b"]),
         ];
         for (name, lists, expected) in cases {
-            let rules: Vec<Rule> = lists.iter().map(|list| rule("s", list)).collect();
+            let rules: Vec<MirrorRule> = lists.iter().map(|list| rule("s", list)).collect();
             let ordered = ordered(&rules);
             assert_eq!(ordered.len(), 1, "{name}");
             assert_eq!(ordered[0].mirrors, expected, "{name}");

@@ -24,11 +24,11 @@ use mco_api::vocabulary::names;
 use thiserror::Error;
 
 use crate::config::feature_gates::FeatureGates;
-use crate::generators::generated::{Blueprint, Generated, GeneratedFile};
+use crate::generators::generated::{Generated, GeneratedConfigSpec, GeneratedFile};
 use conf::RegistriesConf;
-use mirrors::Rules;
+use mirrors::MirrorRules;
 use policy::Wishes;
-use reference::Reference;
+use reference::RegistryReference;
 use sigstore::Signatures;
 
 pub use admit::{admit_content_policy, admit_digest_mirrors, admit_policy, admit_tag_mirrors};
@@ -46,7 +46,7 @@ const SIGSTORE_GATE: &str = "SigstoreImageVerification";
 
 /// The objects that determine the registry configuration.
 #[derive(Debug, Clone, Copy)]
-pub struct RegistrySources<'a> {
+pub struct RegistryInputs<'a> {
     pub image: Option<&'a Image>,
     pub digest_mirrors: &'a [ImageDigestMirrorSet],
     pub tag_mirrors: &'a [ImageTagMirrorSet],
@@ -123,8 +123,8 @@ pub enum RegistryProblem {
 pub struct RegistryError(pub Vec<RegistryProblem>);
 
 /// Returns the files that the objects require; a file without any setting is omitted.
-pub fn files(sources: &RegistrySources<'_>, base: BaseFiles<'_>) -> Result<RegistryFiles, RegistryError> {
-    let rules = Rules::gather(sources);
+pub fn files(sources: &RegistryInputs<'_>, base: BaseFiles<'_>) -> Result<RegistryFiles, RegistryError> {
+    let rules = MirrorRules::gather(sources);
     let mut problems = rules.check();
     let registry_sources = sources.image.map(|image| &image.spec.registry_sources);
     let list = |pick: fn(&mco_api::foreign::image::RegistrySources) -> &Vec<String>| {
@@ -193,24 +193,26 @@ pub fn generate(
     version: Option<&str>,
     owner: Option<OwnerReference>,
 ) -> Generated {
-    Blueprint {
+    GeneratedConfigSpec {
         name: names::generated_registries(pool),
         role: pool,
         files,
         version,
         owner,
         made_from: "the cluster's Image, mirror and signature settings".to_owned(),
-        ..Blueprint::default()
+        ..GeneratedConfigSpec::default()
     }
     .build()
 }
 
-fn release_repository<'a>(sources: &RegistrySources<'a>) -> Result<Option<Reference<'a>>, RegistryProblem> {
+fn release_repository<'a>(
+    sources: &RegistryInputs<'a>,
+) -> Result<Option<RegistryReference<'a>>, RegistryProblem> {
     let image = sources.release_image;
     if image.is_empty() || sources.image.is_none() {
         return Ok(None);
     }
-    Reference::qualified(image)
+    RegistryReference::qualified(image)
         .map(Some)
         .ok_or_else(|| RegistryProblem::ReleaseImage(image.to_owned()))
 }
@@ -238,7 +240,7 @@ struct Assembly<'a> {
     insecure: &'a [String],
     search: &'a [String],
     mirrored: bool,
-    rules: &'a Rules,
+    rules: &'a MirrorRules,
     lists: &'a payload::Lists,
     signatures: &'a Signatures,
 }

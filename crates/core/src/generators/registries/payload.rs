@@ -3,8 +3,8 @@
 use super::conf::RegistriesConf;
 use super::edit;
 use super::lookup::Lookup;
-use super::mirrors::Rule;
-use super::reference::Reference;
+use super::mirrors::MirrorRule;
+use super::reference::RegistryReference;
 use super::scope;
 
 /// The registry lists that can be applied safely.
@@ -23,11 +23,11 @@ pub(super) struct Lists {
 
 /// Removes the entries from the blocked list that the release needs.
 pub(super) fn protect(
-    payload: Option<Reference<'_>>,
+    payload: Option<RegistryReference<'_>>,
     insecure: &[String],
     blocked: &[String],
     allowed: &[String],
-    digest_rules: &[Rule],
+    digest_rules: &[MirrorRule],
 ) -> Lists {
     let mut lists = Lists {
         allowed: allowed.to_vec(),
@@ -71,10 +71,10 @@ pub(super) fn protect(
 
 /// Returns the locations that the release would be pulled from under these lists.
 fn pull_sources(
-    payload: Reference<'_>,
+    payload: RegistryReference<'_>,
     insecure: &[String],
     blocked: &[String],
-    digest_rules: &[Rule],
+    digest_rules: &[MirrorRule],
 ) -> Result<Vec<String>, String> {
     let mut conf = RegistriesConf::default();
     edit::edit(&mut conf, insecure, blocked, digest_rules, &[]).map_err(|problem| problem.to_string())?;

@@ -102,7 +102,7 @@ fn read(template: &str) -> Result<Map<String, Value>, RegistryProblem> {
 fn write(policy: Map<String, Value>) -> String {
     json_text::indented(&InGoOrder {
         value: &Value::Object(policy),
-        shape: Shape::Map,
+        shape: PolicyShape::Map,
     })
 }
 
@@ -139,7 +139,7 @@ const FIELDS: [&str; 27] = [
 
 /// The Go type of a JSON object in a policy: a map, whose keys are sorted, or a struct, whose fields have an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum PolicyShape {
     Map,
     Structure,
 }
@@ -147,7 +147,7 @@ enum Shape {
 /// A policy, or a part of one, that serializes its keys in Go's order.
 struct InGoOrder<'v> {
     value: &'v Value,
-    shape: Shape,
+    shape: PolicyShape,
 }
 
 impl Serialize for InGoOrder<'_> {
@@ -156,12 +156,12 @@ impl Serialize for InGoOrder<'_> {
         match self.value {
             // Only requirements occur in lists, and they are structs down to their leaves.
             Value::Array(items) => {
-                serializer.collect_seq(items.iter().map(|item| part(item, Shape::Structure)))
+                serializer.collect_seq(items.iter().map(|item| part(item, PolicyShape::Structure)))
             }
             Value::Object(map) => {
                 let rank = |key: &str| match self.shape {
-                    Shape::Map => FIELDS.len(),
-                    Shape::Structure => FIELDS
+                    PolicyShape::Map => FIELDS.len(),
+                    PolicyShape::Structure => FIELDS
                         .iter()
                         .position(|field| *field == key)
                         .unwrap_or(FIELDS.len()),

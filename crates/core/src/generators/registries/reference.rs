@@ -13,13 +13,13 @@ const ALGORITHMS: [(&str, usize); 3] = [("sha256", 64), ("sha384", 96), ("sha512
 
 /// A syntactically valid reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Reference<'t> {
+pub(super) struct RegistryReference<'t> {
     text: &'t str,
     pub name: &'t str,
     digest: Option<&'t str>,
 }
 
-impl<'t> Reference<'t> {
+impl<'t> RegistryReference<'t> {
     /// Parses a reference whose name may be short, such as `busybox`.
     pub fn parse(text: &'t str) -> Option<Self> {
         let (rest, digest) = match text.split_once('@') {
@@ -60,9 +60,9 @@ pub(super) fn is_completable(text: &str) -> bool {
     }
     match text.split_once('/') {
         Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => {
-            Reference::parse(text).is_some()
+            RegistryReference::parse(text).is_some()
         }
-        _ => Reference::parse(&format!("{DEFAULT_HOST}/{text}")).is_some(),
+        _ => RegistryReference::parse(&format!("{DEFAULT_HOST}/{text}")).is_some(),
     }
 }
 
@@ -111,13 +111,13 @@ mod tests {
             ("quay.io/a@sha256:abc", false, false),
             ("", false, false),
         ] {
-            assert_eq!(Reference::parse(text).is_some(), parsed, "{text}");
-            assert_eq!(Reference::qualified(text).is_some(), qualified, "{text}");
+            assert_eq!(RegistryReference::parse(text).is_some(), parsed, "{text}");
+            assert_eq!(RegistryReference::qualified(text).is_some(), qualified, "{text}");
         }
         let text = format!("quay.io/a:v1@{DIGEST}");
-        let full = Reference::qualified(&text).unwrap();
+        let full = RegistryReference::qualified(&text).unwrap();
         assert_eq!((full.name, full.has_digest()), ("quay.io/a", true));
-        assert!(Reference::qualified(&format!("mirror.example:5000@{DIGEST}")).is_none());
+        assert!(RegistryReference::qualified(&format!("mirror.example:5000@{DIGEST}")).is_none());
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
             ("q.io/img@sha256:xyz".to_owned(), None),
             (String::new(), None),
         ] {
-            let name = Reference::qualified(&image).map(|reference| reference.name);
+            let name = RegistryReference::qualified(&image).map(|reference| reference.name);
             assert_eq!(name, expected, "{image}");
         }
     }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use mco_api::foreign::image_policy::{ClusterImagePolicy, ImagePolicy};
 use serde_json::{Map, Value, json};
 
-use super::conf::{RegistriesConf, Registry};
+use super::conf::{RegistriesConf, RegistryConf};
 use super::lookup::Lookup;
 use super::policy::{self, Requirements};
-use super::reference::Reference;
+use super::reference::RegistryReference;
 use super::{RegistryProblem, scope};
 use crate::config::goyaml;
 
@@ -147,7 +147,7 @@ impl Signatures {
 /// it.
 fn places_of(policy_scope: &str, conf: &RegistriesConf) -> Result<BTreeSet<String>, String> {
     let lookup = Lookup::of(conf)?;
-    let inner = conf.registries.iter().map(Registry::scope);
+    let inner = conf.registries.iter().map(RegistryConf::scope);
     let inner = inner.filter(|scope| *scope != policy_scope && scope::is_within(scope, policy_scope));
     let mut places = BTreeSet::new();
     for scope in inner.chain([policy_scope]) {
@@ -160,7 +160,7 @@ fn places_of(policy_scope: &str, conf: &RegistriesConf) -> Result<BTreeSet<Strin
 
 /// Returns the locations of the images of a scope by one entry. The tools only resolve whole images, so a sample
 /// image of the scope is resolved, and its sample parts are removed from the result.
-fn places_by(entry: &Registry, scope: &str) -> Result<BTreeSet<String>, String> {
+fn places_by(entry: &RegistryConf, scope: &str) -> Result<BTreeSet<String>, String> {
     let mut sample = match scope.strip_prefix('*') {
         Some(domain) if scope::is_wildcard(scope) => format!("{SAMPLE_HOST}{domain}"),
         _ => scope.to_owned(),
@@ -169,13 +169,13 @@ fn places_by(entry: &Registry, scope: &str) -> Result<BTreeSet<String>, String> 
     if is_whole_host {
         sample.push_str(SAMPLE_PATH);
     }
-    let repository = Reference::parse(&sample)
+    let repository = RegistryReference::parse(&sample)
         .ok_or_else(|| format!("{scope:?} is not a registry or repository"))?
         .name;
     let mut places = BTreeSet::new();
     for suffix in [SAMPLE_DIGEST, SAMPLE_TAG] {
         let image = format!("{repository}{suffix}");
-        let Some(image) = Reference::parse(&image) else {
+        let Some(image) = RegistryReference::parse(&image) else {
             return Err(format!("{scope:?} is not a registry or repository"));
         };
         for source in entry.pull_sources(image)?.into_iter().filter(|s| !s.is_own_place) {

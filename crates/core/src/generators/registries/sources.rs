@@ -1,7 +1,7 @@
 //! The pull sources of an image by the node's own `registries.conf`.
 
 use super::conf::RegistriesConf;
-use super::reference::Reference;
+use super::reference::RegistryReference;
 use super::scope;
 
 /// Mirrors of this type are skipped for an image referenced by digest.
@@ -10,7 +10,7 @@ const TAG_ONLY: &str = "tag-only";
 /// Returns the repositories that are tried for an image by digest, in order: the mirrors, then its own repository.
 pub fn pull_sources(registries_conf: &str, image: &str) -> Result<Vec<String>, String> {
     let conf = RegistriesConf::read(registries_conf)?;
-    let Some(Reference { name: repository, .. }) = Reference::qualified(image) else {
+    let Some(RegistryReference { name: repository, .. }) = RegistryReference::qualified(image) else {
         return Err(format!("{image:?} is not a full image reference"));
     };
     let Some(entry) = conf.closest(repository, |_| true) else {

@@ -9,7 +9,7 @@ use gotmpl::Value;
 use serde_json::Value as Json;
 
 use super::TemplateInputs;
-use super::shapes::{CONTROLLER_CONFIG, Field, Kind};
+use super::shapes::{CONTROLLER_CONFIG, TemplateField, TemplateFieldKind};
 
 /// The file with the API server's address on nodes.
 const API_SERVER_URL_FILE: &str = "/etc/kubernetes/apiserver-url.env";
@@ -17,7 +17,7 @@ const API_SERVER_URL_FILE: &str = "/etc/kubernetes/apiserver-url.env";
 /// Fields whose members are promoted to the embedding object.
 const EMBEDDED: &str = "ObjectMeta";
 
-type Members = BTreeMap<Arc<str>, Value>;
+type TemplateMembers = BTreeMap<Arc<str>, Value>;
 
 /// Returns the root value of every template.
 pub(super) fn root(inputs: &TemplateInputs<'_>) -> Value {
@@ -27,7 +27,7 @@ pub(super) fn root(inputs: &TemplateInputs<'_>) -> Value {
     members.insert("TLSMinVersion".into(), text(&inputs.tls.min_version));
     let suites = inputs.tls.cipher_suites.iter().map(|suite| text(suite));
     members.insert("TLSCipherSuites".into(), Value::List(suites.collect()));
-    let constants = Members::from([("APIServerURLFile".into(), text(API_SERVER_URL_FILE))]);
+    let constants = TemplateMembers::from([("APIServerURLFile".into(), text(API_SERVER_URL_FILE))]);
     members.insert("Constants".into(), Value::Map(Arc::new(constants)));
     Value::Map(Arc::new(members))
 }
@@ -36,7 +36,7 @@ pub(super) fn text(text: &str) -> Value {
     Value::String(text.into())
 }
 
-fn structure(fields: &[Field], json: &Json) -> Value {
+fn structure(fields: &[TemplateField], json: &Json) -> Value {
     let mut members = members(fields, json);
     if let Some(Value::Map(embedded)) = members.get(EMBEDDED).cloned() {
         for (name, value) in embedded.iter() {
@@ -50,8 +50,8 @@ fn structure(fields: &[Field], json: &Json) -> Value {
     Value::Map(Arc::new(members))
 }
 
-fn members(fields: &[Field], json: &Json) -> Members {
-    let mut members: Members = fields
+fn members(fields: &[TemplateField], json: &Json) -> TemplateMembers {
+    let mut members: TemplateMembers = fields
         .iter()
         .map(|field| (field.go.into(), convert(field.kind, json.get(field.json))))
         .collect();
@@ -65,15 +65,15 @@ fn members(fields: &[Field], json: &Json) -> Members {
     members
 }
 
-fn convert(kind: Kind, json: Option<&Json>) -> Value {
+fn convert(kind: TemplateFieldKind, json: Option<&Json>) -> Value {
     let json = json.filter(|json| !json.is_null());
     match (kind, json) {
-        (Kind::Text, json) => text(json.and_then(Json::as_str).unwrap_or_default()),
-        (Kind::Bytes, json) => {
+        (TemplateFieldKind::Text, json) => text(json.and_then(Json::as_str).unwrap_or_default()),
+        (TemplateFieldKind::Bytes, json) => {
             let decoded = BASE64.decode(json.and_then(Json::as_str).unwrap_or_default());
             text(&String::from_utf8_lossy(&decoded.unwrap_or_default()))
         }
-        (Kind::Texts, json) => {
+        (TemplateFieldKind::Texts, json) => {
             let items = json.and_then(Json::as_array).into_iter().flatten();
             Value::List(
                 items
@@ -81,7 +81,7 @@ fn convert(kind: Kind, json: Option<&Json>) -> Value {
                     .collect(),
             )
         }
-        (Kind::Map, json) => {
+        (TemplateFieldKind::Map, json) => {
             let entries = json.and_then(Json::as_object).into_iter().flatten();
             Value::Map(Arc::new(
                 entries
@@ -89,17 +89,17 @@ fn convert(kind: Kind, json: Option<&Json>) -> Value {
                     .collect(),
             ))
         }
-        (Kind::Struct(fields), json) => structure(fields, json.unwrap_or(&Json::Null)),
-        (Kind::Pointer(fields), Some(json)) => structure(fields, json),
-        (Kind::Structs(fields), json) => {
+        (TemplateFieldKind::Struct(fields), json) => structure(fields, json.unwrap_or(&Json::Null)),
+        (TemplateFieldKind::Pointer(fields), Some(json)) => structure(fields, json),
+        (TemplateFieldKind::Structs(fields), json) => {
             let items = json.and_then(Json::as_array).into_iter().flatten();
             Value::List(items.map(|item| structure(fields, item)).collect())
         }
-        (Kind::Scalar, Some(json)) => scalar(json),
-        (Kind::Scalar, None) => Value::Nil,
+        (TemplateFieldKind::Scalar, Some(json)) => scalar(json),
+        (TemplateFieldKind::Scalar, None) => Value::Nil,
         // Both are false in a condition, but accessing a field of nil is an error in Go and not here. Accessing one
         // of a boolean is an error in both.
-        (Kind::Pointer(_), None) => Value::Bool(false),
+        (TemplateFieldKind::Pointer(_), None) => Value::Bool(false),
     }
 }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use gotmpl::{FuncMap, TemplateError, Value};
 
 use super::data::text;
-use super::platform::{LoadBalancer, Platform};
+use super::platform::{TemplateLoadBalancer, TemplatePlatform};
 
-type Outcome = Result<Value, TemplateError>;
+type FunctionOutcome = Result<Value, TemplateError>;
 
 /// Returns all functions, bound to one cluster's platform.
-pub(super) fn all(platform: &Platform) -> FuncMap {
+pub(super) fn all(platform: &TemplatePlatform) -> FuncMap {
     let mut functions = FuncMap::new();
-    let mut add = |name: &str, function: fn(&[Value]) -> Outcome| {
+    let mut add = |name: &str, function: fn(&[Value]) -> FunctionOutcome| {
         functions.insert(name.to_owned(), Arc::new(function));
     };
     add("toString", |args| {
@@ -22,14 +22,14 @@ pub(super) fn all(platform: &Platform) -> FuncMap {
     add("join", join);
     add("skip", skip);
     add("urlHost", |args| {
-        Url::parse(&take::<1>("urlHost", args)?[0].to_string()).map(|url| text(&url.host))
+        TemplateUrl::parse(&take::<1>("urlHost", args)?[0].to_string()).map(|url| text(&url.host))
     });
     add("urlPort", |args| {
-        Url::parse(&take::<1>("urlPort", args)?[0].to_string())?.port()
+        TemplateUrl::parse(&take::<1>("urlPort", args)?[0].to_string())?.port()
     });
 
     let platform = Arc::new(platform.clone());
-    let mut ask = |name: &'static str, answer: fn(&Platform) -> Result<Value, String>| {
+    let mut ask = |name: &'static str, answer: fn(&TemplatePlatform) -> Result<Value, String>| {
         let platform = Arc::clone(&platform);
         let function = move |args: &[Value]| {
             take::<1>(name, args)?;
@@ -62,14 +62,15 @@ pub(super) fn all(platform: &Platform) -> FuncMap {
     });
     ask("dnsRecordsType", |p| Ok(text(p.dns_records_type())));
     ask("cloudPlatformAPIIntLoadBalancerIPs", |p| {
-        p.load_balancer_addresses(LoadBalancer::InternalApi)
+        p.load_balancer_addresses(TemplateLoadBalancer::InternalApi)
             .map(|all| list(&all))
     });
     ask("cloudPlatformAPILoadBalancerIPs", |p| {
-        p.load_balancer_addresses(LoadBalancer::Api).map(|all| list(&all))
+        p.load_balancer_addresses(TemplateLoadBalancer::Api)
+            .map(|all| list(&all))
     });
     ask("cloudPlatformIngressLoadBalancerIPs", |p| {
-        p.load_balancer_addresses(LoadBalancer::Ingress)
+        p.load_balancer_addresses(TemplateLoadBalancer::Ingress)
             .map(|all| list(&all))
     });
     functions
@@ -89,7 +90,7 @@ fn list(items: &[String]) -> Value {
 }
 
 /// `indent 4 "text"`: indents every line of the text.
-fn indent(args: &[Value]) -> Outcome {
+fn indent(args: &[Value]) -> FunctionOutcome {
     let [width, content] = take::<2>("indent", args)?;
     let width = width.as_int().and_then(|width| usize::try_from(width).ok());
     let pad = " ".repeat(width.ok_or_else(|| failed("indent", "the width must be a whole number"))?);
@@ -100,7 +101,7 @@ fn indent(args: &[Value]) -> Outcome {
 }
 
 /// `join list ", "`: joins a list with a separator.
-fn join(args: &[Value]) -> Outcome {
+fn join(args: &[Value]) -> FunctionOutcome {
     let [items, separator] = take::<2>("join", args)?;
     match items {
         Value::List(items) => {
@@ -113,7 +114,7 @@ fn join(args: &[Value]) -> Outcome {
 }
 
 /// `skip "key"`: leaves `{{.key}}` in the output for a later substitution.
-fn skip(args: &[Value]) -> Outcome {
+fn skip(args: &[Value]) -> FunctionOutcome {
     let [key] = take::<1>("skip", args)?;
     let key = key.to_string();
     let mut bytes = key.bytes();
@@ -128,13 +129,13 @@ fn skip(args: &[Value]) -> Outcome {
     }
 }
 
-struct Url {
+struct TemplateUrl {
     scheme: String,
     host: String,
     port: String,
 }
 
-impl Url {
+impl TemplateUrl {
     fn parse(url: &str) -> Result<Self, TemplateError> {
         let (scheme, rest) = url
             .split_once("://")
@@ -155,7 +156,7 @@ impl Url {
         })
     }
 
-    fn port(&self) -> Outcome {
+    fn port(&self) -> FunctionOutcome {
         match (self.port.as_str(), self.scheme.as_str()) {
             ("", "https") => Ok(text("443")),
             ("", "http") => Ok(text("80")),

@@ -1,6 +1,7 @@
 //! One rendered template as a part of an Ignition config.
 
-use mco_ignition::{Config, Item};
+use mco_ignition::SpecVersion;
+use mco_ignition::{Config, MergedItem};
 use serde_json::{Value, json};
 
 use crate::config::goyaml;
@@ -31,7 +32,7 @@ const UNIT_TEXTS: &[&[&str]] = &[
 
 /// The type of entry that a template describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TemplateItemKind {
     File,
     Unit,
 }
@@ -40,24 +41,24 @@ pub(super) enum Kind {
 #[derive(Debug, Clone)]
 pub(super) struct Piece {
     pub config: Config,
-    pub item: Item,
+    pub item: MergedItem,
     /// The plain contents of a file, before encoding.
     pub inline: Option<String>,
 }
 
 /// Parses the YAML of a rendered template.
-pub(super) fn read(kind: Kind, text: &str) -> Result<Piece, String> {
+pub(super) fn read(kind: TemplateItemKind, text: &str) -> Result<Piece, String> {
     let mut value = manifest::value(text)?;
     let texts = match kind {
-        Kind::File => FILE_TEXTS,
-        Kind::Unit => UNIT_TEXTS,
+        TemplateItemKind::File => FILE_TEXTS,
+        TemplateItemKind::Unit => UNIT_TEXTS,
     };
     for place in texts {
         make_text(&mut value, place);
     }
     match kind {
-        Kind::File => file(&value),
-        Kind::Unit => unit(&value),
+        TemplateItemKind::File => file(&value),
+        TemplateItemKind::Unit => unit(&value),
     }
 }
 
@@ -103,7 +104,7 @@ fn file(given: &Value) -> Result<Piece, String> {
     }
     Ok(Piece {
         config: config(&json!({"storage": {"files": [file]}}))?,
-        item: Item::File(path.to_owned()),
+        item: MergedItem::File(path.to_owned()),
         inline,
     })
 }
@@ -136,14 +137,14 @@ fn unit(given: &Value) -> Result<Piece, String> {
     }
     Ok(Piece {
         config: config(&json!({"systemd": {"units": [unit]}}))?,
-        item: Item::Unit(name.to_owned()),
+        item: MergedItem::Unit(name.to_owned()),
         inline: None,
     })
 }
 
 fn config(sections: &Value) -> Result<Config, String> {
     let mut whole = sections.clone();
-    whole["ignition"] = json!({"version": "3.5.0"});
+    whole["ignition"] = json!({"version": SpecVersion::NEWEST.as_str()});
     mco_ignition::parse(&whole)
         .map(|parsed| parsed.config)
         .map_err(|error| error.to_string())
@@ -154,13 +155,13 @@ mod tests {
     use super::*;
 
     fn inline(text: &str) -> Option<String> {
-        read(Kind::File, text).unwrap().inline
+        read(TemplateItemKind::File, text).unwrap().inline
     }
 
     #[test]
     fn a_repeated_key_in_a_template_does_not_stop_the_render() {
         let piece = read(
-            Kind::File,
+            TemplateItemKind::File,
             "mode: 0644\npath: /etc/x\nmode: 0755\ncontents: {inline: a}\n",
         )
         .unwrap();
@@ -186,7 +187,11 @@ mod tests {
             let text = format!("path: /etc/x\nmode: 0644\ncontents: {{inline: {written}}}\n");
             assert_eq!(inline(&text).as_deref(), Some(expected));
         }
-        let unit = read(Kind::Unit, "name: a.service\nenabled: true\ncontents: 1\n").unwrap();
+        let unit = read(
+            TemplateItemKind::Unit,
+            "name: a.service\nenabled: true\ncontents: 1\n",
+        )
+        .unwrap();
         let config = serde_json::to_value(&unit.config).unwrap();
         assert_eq!(config["systemd"]["units"][0]["contents"], json!("1"), "{config}");
     }

@@ -27,8 +27,8 @@ use crate::config::merge;
 use crate::config::parsed_config::ParsedConfig;
 use crate::generators::generated::{ConfigOrigin, Generated};
 use crate::generators::tls_profile::TlsSettings;
-use platform::Platform;
-use tree::Section;
+use platform::TemplatePlatform;
+use tree::TemplateSection;
 
 pub use tree::TemplateTree;
 
@@ -110,7 +110,7 @@ pub fn render(
     tree: &TemplateTree,
     inputs: &TemplateInputs<'_>,
 ) -> Result<Vec<TemplateConfig>, TemplateError> {
-    let platform = Platform::of(inputs.spec)?;
+    let platform = TemplatePlatform::of(inputs.spec)?;
     let mut roles = vec![names::pool::MASTER, names::pool::WORKER];
     if platform.has_arbiter() {
         roles.push(names::pool::ARBITER);
@@ -174,7 +174,7 @@ struct Renderer<'a> {
 }
 
 /// A rendered template and its path.
-struct Rendered<'a> {
+struct RenderedTemplate<'a> {
     path: &'a str,
     text: String,
 }
@@ -205,13 +205,16 @@ impl<'a> Renderer<'a> {
         name: &str,
         directories: &[String],
     ) -> Result<TemplateConfig, TemplateError> {
-        let files = self.section(role, directories, Section::Files)?;
-        let units = self.section(role, directories, Section::Units)?;
-        let extensions = self.section(role, directories, Section::Extensions)?;
+        let files = self.section(role, directories, TemplateSection::Files)?;
+        let units = self.section(role, directories, TemplateSection::Units)?;
+        let extensions = self.section(role, directories, TemplateSection::Extensions)?;
         let mut folded = Folded::default();
-        let kinds = [(item::Kind::File, files), (item::Kind::Unit, units)];
+        let kinds = [
+            (item::TemplateItemKind::File, files),
+            (item::TemplateItemKind::Unit, units),
+        ];
         for (kind, rendered) in kinds {
-            for Rendered { path, text } in rendered.into_values() {
+            for RenderedTemplate { path, text } in rendered.into_values() {
                 let piece = item::read(kind, &text).map_err(|message| broken(role, path, message))?;
                 folded.add(piece, path);
             }
@@ -247,8 +250,8 @@ impl<'a> Renderer<'a> {
         &self,
         role: &str,
         directories: &[String],
-        section: Section,
-    ) -> Result<BTreeMap<String, Rendered<'a>>, TemplateError> {
+        section: TemplateSection,
+    ) -> Result<BTreeMap<String, RenderedTemplate<'a>>, TemplateError> {
         let mut rendered = BTreeMap::new();
         for directory in directories {
             for layer in &self.layers {
@@ -261,7 +264,7 @@ impl<'a> Renderer<'a> {
                     }
                     let text = self.text(bytes).map_err(|message| broken(role, path, message))?;
                     if !text.trim().is_empty() {
-                        rendered.insert(base, Rendered { path, text });
+                        rendered.insert(base, RenderedTemplate { path, text });
                     }
                 }
             }
@@ -297,24 +300,24 @@ struct Folded {
 
 impl Folded {
     fn add(&mut self, piece: item::Piece, path: &str) {
-        let mut origins = Origins {
+        let mut origins = TemplateOrigins {
             origin: &mut self.origin,
             path,
         };
         self.config = mco_ignition::merge(std::mem::take(&mut self.config), piece.config, &mut origins);
-        if let (mco_ignition::Item::File(file), Some(inline)) = (piece.item, piece.inline) {
+        if let (mco_ignition::MergedItem::File(file), Some(inline)) = (piece.item, piece.inline) {
             self.files.insert(file, inline);
         }
     }
 }
 
 /// Records which templates contributed to each item.
-struct Origins<'a> {
+struct TemplateOrigins<'a> {
     origin: &'a mut ConfigOrigin,
     path: &'a str,
 }
 
-impl MergeObserver for Origins<'_> {
+impl MergeObserver for TemplateOrigins<'_> {
     fn event(&mut self, event: MergeEvent<'_>) {
         let origin = self.origin.items.entry(event.item.clone()).or_default();
         if origin.is_empty() {

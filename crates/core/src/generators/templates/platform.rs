@@ -40,20 +40,20 @@ const EXTERNAL_CLOUD_PROVIDER: [&str; 10] = [
 
 /// The platform settings of a ControllerConfig.
 #[derive(Debug, Clone)]
-pub(super) struct Platform {
+pub(super) struct TemplatePlatform {
     status: PlatformStatus,
     topology: String,
 }
 
 /// The load balancers of a cloud.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum LoadBalancer {
+pub(super) enum TemplateLoadBalancer {
     InternalApi,
     Api,
     Ingress,
 }
 
-impl Platform {
+impl TemplatePlatform {
     pub fn of(spec: &ControllerConfigSpec) -> Result<Self, TemplateError> {
         let infra = spec.infra.as_ref().and_then(|infra| infra.status.as_ref());
         let status = infra
@@ -209,7 +209,7 @@ impl Platform {
         given.map_or("Internal", |status| &status.dns_records_type)
     }
 
-    pub fn load_balancer_addresses(&self, which: LoadBalancer) -> Result<Vec<String>, String> {
+    pub fn load_balancer_addresses(&self, which: TemplateLoadBalancer) -> Result<Vec<String>, String> {
         let hosted = self.cluster_hosted().ok_or_else(|| {
             format!(
                 "platform {} has no load balancer addresses of its own",
@@ -217,9 +217,9 @@ impl Platform {
             )
         })?;
         Ok(match which {
-            LoadBalancer::InternalApi => hosted.internal_api.clone(),
-            LoadBalancer::Api => hosted.api.clone(),
-            LoadBalancer::Ingress => hosted.ingress.clone(),
+            TemplateLoadBalancer::InternalApi => hosted.internal_api.clone(),
+            TemplateLoadBalancer::Api => hosted.api.clone(),
+            TemplateLoadBalancer::Ingress => hosted.ingress.clone(),
         })
     }
 

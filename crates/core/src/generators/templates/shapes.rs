@@ -6,7 +6,7 @@
 
 /// The type of a field.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum TemplateFieldKind {
     Text,
     /// Base64 in JSON, the decoded text in a template.
     Bytes,
@@ -14,29 +14,29 @@ pub(super) enum Kind {
     /// A map, whose keys are data, not field names.
     Map,
     /// Always present, with zero values if unset.
-    Struct(&'static [Field]),
+    Struct(&'static [TemplateField]),
     /// Absent unless set.
-    Pointer(&'static [Field]),
-    Structs(&'static [Field]),
+    Pointer(&'static [TemplateField]),
+    Structs(&'static [TemplateField]),
     /// A number or boolean that is absent unless set.
     Scalar,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Field {
+pub(super) struct TemplateField {
     pub go: &'static str,
     pub json: &'static str,
-    pub kind: Kind,
+    pub kind: TemplateFieldKind,
 }
 
-const fn field(go: &'static str, json: &'static str, kind: Kind) -> Field {
-    Field { go, json, kind }
+const fn field(go: &'static str, json: &'static str, kind: TemplateFieldKind) -> TemplateField {
+    TemplateField { go, json, kind }
 }
 
-use Kind::{Bytes, Map, Pointer, Scalar, Struct, Structs, Text, Texts};
+use TemplateFieldKind::{Bytes, Map, Pointer, Scalar, Struct, Structs, Text, Texts};
 
 /// The spec of a ControllerConfig, whose fields are the top level of the data.
-pub(super) const CONTROLLER_CONFIG: &[Field] = &[
+pub(super) const CONTROLLER_CONFIG: &[TemplateField] = &[
     field("ClusterDNSIP", "clusterDNSIP", Text),
     field("CloudProviderConfig", "cloudProviderConfig", Text),
     field("Platform", "platform", Text),
@@ -74,22 +74,22 @@ pub(super) const CONTROLLER_CONFIG: &[Field] = &[
     field("Network", "network", Pointer(NETWORK)),
 ];
 
-const REGISTRY_BUNDLE: &[Field] = &[field("File", "file", Text), field("Data", "data", Bytes)];
+const REGISTRY_BUNDLE: &[TemplateField] = &[field("File", "file", Text), field("Data", "data", Bytes)];
 
-const PROXY: &[Field] = &[
+const PROXY: &[TemplateField] = &[
     field("HTTPProxy", "httpProxy", Text),
     field("HTTPSProxy", "httpsProxy", Text),
     field("NoProxy", "noProxy", Text),
 ];
 
-const NETWORK: &[Field] = &[field("MTUMigration", "mtuMigration", Pointer(MTU_MIGRATION))];
-const MTU_MIGRATION: &[Field] = &[
+const NETWORK: &[TemplateField] = &[field("MTUMigration", "mtuMigration", Pointer(MTU_MIGRATION))];
+const MTU_MIGRATION: &[TemplateField] = &[
     field("Network", "network", Pointer(MTU_VALUES)),
     field("Machine", "machine", Pointer(MTU_VALUES)),
 ];
-const MTU_VALUES: &[Field] = &[field("To", "to", Scalar), field("From", "from", Scalar)];
+const MTU_VALUES: &[TemplateField] = &[field("To", "to", Scalar), field("From", "from", Scalar)];
 
-const OBJECT_META: &[Field] = &[
+const OBJECT_META: &[TemplateField] = &[
     field("Name", "name", Text),
     field("Namespace", "namespace", Text),
     field("UID", "uid", Text),
@@ -98,28 +98,28 @@ const OBJECT_META: &[Field] = &[
     field("Annotations", "annotations", Map),
 ];
 
-const DNS: &[Field] = &[
+const DNS: &[TemplateField] = &[
     field("Kind", "kind", Text),
     field("APIVersion", "apiVersion", Text),
     field("ObjectMeta", "metadata", Struct(OBJECT_META)),
     field("Spec", "spec", Struct(DNS_SPEC)),
 ];
-const DNS_SPEC: &[Field] = &[
+const DNS_SPEC: &[TemplateField] = &[
     field("BaseDomain", "baseDomain", Text),
     field("PublicZone", "publicZone", Pointer(DNS_ZONE)),
     field("PrivateZone", "privateZone", Pointer(DNS_ZONE)),
     field("Platform", "platform", Struct(&[field("Type", "type", Text)])),
 ];
-const DNS_ZONE: &[Field] = &[field("ID", "id", Text), field("Tags", "tags", Map)];
+const DNS_ZONE: &[TemplateField] = &[field("ID", "id", Text), field("Tags", "tags", Map)];
 
-const INFRASTRUCTURE: &[Field] = &[
+const INFRASTRUCTURE: &[TemplateField] = &[
     field("Kind", "kind", Text),
     field("APIVersion", "apiVersion", Text),
     field("ObjectMeta", "metadata", Struct(OBJECT_META)),
     field("Spec", "spec", Struct(INFRASTRUCTURE_SPEC)),
     field("Status", "status", Struct(INFRASTRUCTURE_STATUS)),
 ];
-const INFRASTRUCTURE_SPEC: &[Field] = &[
+const INFRASTRUCTURE_SPEC: &[TemplateField] = &[
     field(
         "CloudConfig",
         "cloudConfig",
@@ -131,7 +131,7 @@ const INFRASTRUCTURE_SPEC: &[Field] = &[
         Struct(&[field("Type", "type", Text)]),
     ),
 ];
-const INFRASTRUCTURE_STATUS: &[Field] = &[
+const INFRASTRUCTURE_STATUS: &[TemplateField] = &[
     field("InfrastructureName", "infrastructureName", Text),
     field("Platform", "platform", Text),
     field("PlatformStatus", "platformStatus", Pointer(PLATFORM_STATUS)),
@@ -143,7 +143,7 @@ const INFRASTRUCTURE_STATUS: &[Field] = &[
     field("CPUPartitioning", "cpuPartitioning", Text),
 ];
 
-const PLATFORM_STATUS: &[Field] = &[
+const PLATFORM_STATUS: &[TemplateField] = &[
     field("Type", "type", Text),
     field("AWS", "aws", Pointer(AWS)),
     field("Azure", "azure", Pointer(AZURE)),
@@ -161,7 +161,7 @@ const PLATFORM_STATUS: &[Field] = &[
     field("External", "external", Pointer(EXTERNAL)),
 ];
 
-const ON_PREMISES: &[Field] = &[
+const ON_PREMISES: &[TemplateField] = &[
     field("APIServerInternalIP", "apiServerInternalIP", Text),
     field("APIServerInternalIPs", "apiServerInternalIPs", Texts),
     field("IngressIP", "ingressIP", Text),
@@ -177,7 +177,7 @@ const ON_PREMISES: &[Field] = &[
     field("MachineNetworks", "machineNetworks", Texts),
 ];
 
-const AWS: &[Field] = &[
+const AWS: &[TemplateField] = &[
     field("Region", "region", Text),
     field("ServiceEndpoints", "serviceEndpoints", Structs(SERVICE_ENDPOINT)),
     field("ResourceTags", "resourceTags", Structs(KEY_VALUE)),
@@ -188,7 +188,7 @@ const AWS: &[Field] = &[
     ),
     field("IPFamily", "ipFamily", Text),
 ];
-const AZURE: &[Field] = &[
+const AZURE: &[TemplateField] = &[
     field("ResourceGroupName", "resourceGroupName", Text),
     field("NetworkResourceGroupName", "networkResourceGroupName", Text),
     field("CloudName", "cloudName", Text),
@@ -201,7 +201,7 @@ const AZURE: &[Field] = &[
     ),
     field("IPFamily", "ipFamily", Text),
 ];
-const GCP: &[Field] = &[
+const GCP: &[TemplateField] = &[
     field("ProjectID", "projectID", Text),
     field("Region", "region", Text),
     field("ResourceLabels", "resourceLabels", Structs(KEY_VALUE)),
@@ -213,22 +213,22 @@ const GCP: &[Field] = &[
     ),
     field("ServiceEndpoints", "serviceEndpoints", Structs(SERVICE_ENDPOINT)),
 ];
-const CLOUD_LOAD_BALANCER: &[Field] = &[
+const CLOUD_LOAD_BALANCER: &[TemplateField] = &[
     field("DNSType", "dnsType", Text),
     field("ClusterHosted", "clusterHosted", Pointer(LOAD_BALANCER_ADDRESSES)),
 ];
-const LOAD_BALANCER_ADDRESSES: &[Field] = &[
+const LOAD_BALANCER_ADDRESSES: &[TemplateField] = &[
     field("APIIntLoadBalancerIPs", "apiIntLoadBalancerIPs", Texts),
     field("APILoadBalancerIPs", "apiLoadBalancerIPs", Texts),
     field("IngressLoadBalancerIPs", "ingressLoadBalancerIPs", Texts),
 ];
-const SERVICE_ENDPOINT: &[Field] = &[field("Name", "name", Text), field("URL", "url", Text)];
-const KEY_VALUE: &[Field] = &[
+const SERVICE_ENDPOINT: &[TemplateField] = &[field("Name", "name", Text), field("URL", "url", Text)];
+const KEY_VALUE: &[TemplateField] = &[
     field("Key", "key", Text),
     field("Value", "value", Text),
     field("ParentID", "parentID", Text),
 ];
-const IBM_CLOUD: &[Field] = &[
+const IBM_CLOUD: &[TemplateField] = &[
     field("Location", "location", Text),
     field("ResourceGroupName", "resourceGroupName", Text),
     field("ProviderType", "providerType", Text),
@@ -236,7 +236,7 @@ const IBM_CLOUD: &[Field] = &[
     field("DNSInstanceCRN", "dnsInstanceCRN", Text),
     field("ServiceEndpoints", "serviceEndpoints", Structs(SERVICE_ENDPOINT)),
 ];
-const POWER_VS: &[Field] = &[
+const POWER_VS: &[TemplateField] = &[
     field("Region", "region", Text),
     field("Zone", "zone", Text),
     field("ResourceGroup", "resourceGroup", Text),
@@ -244,12 +244,12 @@ const POWER_VS: &[Field] = &[
     field("CISInstanceCRN", "cisInstanceCRN", Text),
     field("DNSInstanceCRN", "dnsInstanceCRN", Text),
 ];
-const ALIBABA_CLOUD: &[Field] = &[
+const ALIBABA_CLOUD: &[TemplateField] = &[
     field("Region", "region", Text),
     field("ResourceGroupID", "resourceGroupID", Text),
     field("ResourceTags", "resourceTags", Structs(KEY_VALUE)),
 ];
-const EXTERNAL: &[Field] = &[field(
+const EXTERNAL: &[TemplateField] = &[field(
     "CloudControllerManager",
     "cloudControllerManager",
     Struct(&[field("State", "state", Text)]),

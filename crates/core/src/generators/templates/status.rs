@@ -6,7 +6,7 @@ use mco_api::vocabulary::conditions::{controller_config as condition, status};
 
 /// The outcome of rendering the base configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome<'a> {
+pub enum TemplateOutcome<'a> {
     Completed,
     Failed(&'a str),
 }
@@ -62,7 +62,7 @@ pub fn begin(
 /// Returns the status after an attempt. Only times differ when nothing else changed.
 pub fn report(
     before: &ControllerConfigStatus,
-    outcome: Outcome<'_>,
+    outcome: TemplateOutcome<'_>,
     generation: i64,
     version: &str,
     certificates: Vec<ControllerCertificate>,
@@ -73,8 +73,8 @@ pub fn report(
     after.controller_certificates = certificates;
     let towards = towards(generation, version);
     let [completed, failing] = match outcome {
-        Outcome::Completed => [Some(format!("sync completed {towards}")), None],
-        Outcome::Failed(why) => [None, Some(format!("failed to syncing {towards}: {why}"))],
+        TemplateOutcome::Completed => [Some(format!("sync completed {towards}")), None],
+        TemplateOutcome::Failed(why) => [None, Some(format!("failed to syncing {towards}: {why}"))],
     };
     let states = [
         (condition::TEMPLATE_CONTROLLER_COMPLETED, completed),
@@ -150,7 +150,7 @@ mod tests {
     fn a_failure_and_its_end_are_reported_and_repetition_changes_nothing() {
         let first = report(
             &ControllerConfigStatus::default(),
-            Outcome::Failed("no platform"),
+            TemplateOutcome::Failed("no platform"),
             2,
             "abc",
             Vec::new(),
@@ -165,7 +165,7 @@ mod tests {
                 "TemplateControllerFailing=True @1 failed to syncing towards (2) generation using controller version abc: no platform",
             ]
         );
-        let second = report(&first, Outcome::Completed, 3, "abc", Vec::new(), &at(5));
+        let second = report(&first, TemplateOutcome::Completed, 3, "abc", Vec::new(), &at(5));
         assert_eq!(
             shown(&second),
             [
@@ -175,7 +175,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            report(&second, Outcome::Completed, 3, "abc", Vec::new(), &at(9)),
+            report(&second, TemplateOutcome::Completed, 3, "abc", Vec::new(), &at(9)),
             second
         );
     }
@@ -194,14 +194,21 @@ mod tests {
             None,
             "who was killed meanwhile does not say it again"
         );
-        let done = report(&begun, Outcome::Completed, 1, "abc", Vec::new(), &at(3));
+        let done = report(&begun, TemplateOutcome::Completed, 1, "abc", Vec::new(), &at(3));
         assert_eq!(
             shown(&done)[0],
             "TemplateControllerRunning=False @3",
             "its end is reported"
         );
         assert_eq!(begin(&done, 1, "abc", &at(4)), None, "nothing has changed");
-        let failed = report(&done, Outcome::Failed("no secret"), 1, "abc", Vec::new(), &at(5));
+        let failed = report(
+            &done,
+            TemplateOutcome::Failed("no secret"),
+            1,
+            "abc",
+            Vec::new(),
+            &at(5),
+        );
         assert_eq!(
             begin(&failed, 1, "abc", &at(6)),
             None,

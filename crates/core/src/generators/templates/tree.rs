@@ -12,13 +12,13 @@ pub struct TemplateTree {
 
 /// The type of entries that the files of a directory describe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Section {
+pub(super) enum TemplateSection {
     Files,
     Units,
     Extensions,
 }
 
-impl Section {
+impl TemplateSection {
     fn directory(self) -> &'static str {
         match self {
             Self::Files => "files",
@@ -64,7 +64,7 @@ impl TemplateTree {
         &'t self,
         directory: &str,
         layer: &str,
-        section: Section,
+        section: TemplateSection,
     ) -> impl Iterator<Item = (&'t str, &'t [u8])> + use<'t> {
         let prefix = format!("{directory}/{layer}/{}/", section.directory());
         let from = self.files.range(prefix.clone()..);

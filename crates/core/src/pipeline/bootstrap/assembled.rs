@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use mco_api::MachineConfigPool;
 
-use super::Cluster;
+use super::BootstrapCluster;
 use crate::config::parsed_config::{ParsedConfig, SourceConfig};
 use crate::config::pools;
 use crate::config::reconcilable::Overrides;
-use crate::config::render::{Identity, Rendered};
+use crate::config::render::{RenderIdentity, Rendered};
 use crate::pipeline::offline;
 use crate::pipeline::{self, PoolInputs, RenderFailure, RenderedPool};
 
@@ -38,9 +38,9 @@ pub struct Current<'a> {
     pub overrides: Overrides,
 }
 
-impl Cluster {
+impl BootstrapCluster {
     /// Renders every pool. A failure of one does not stop the others.
-    pub fn render(&self, identity: Identity<'_>) -> Vec<PoolOutcome> {
+    pub fn render(&self, identity: RenderIdentity<'_>) -> Vec<PoolOutcome> {
         let configs = BTreeMap::new();
         let nowhere = Current {
             configs: &configs,
@@ -50,7 +50,7 @@ impl Cluster {
     }
 
     /// Renders every pool of a cluster whose nodes already have configs.
-    pub fn render_from(&self, identity: Identity<'_>, current: Current<'_>) -> Vec<PoolOutcome> {
+    pub fn render_from(&self, identity: RenderIdentity<'_>, current: Current<'_>) -> Vec<PoolOutcome> {
         let configs = self.inventory.configs.iter();
         let sources: Vec<Arc<SourceConfig>> = configs
             .map(|config| Arc::new(SourceConfig::new(config.clone())))

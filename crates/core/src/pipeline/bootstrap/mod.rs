@@ -38,12 +38,12 @@ use crate::config::feature_gates::FeatureGates;
 use crate::config::manifest::Manifest;
 use crate::config::rendered_configs;
 use crate::generators::generated::{Origins, generator_of};
-use crate::generators::os_streams::{self, Streams};
+use crate::generators::os_streams::{self, ReleaseStreams};
 use crate::generators::templates::{TemplateConfig, TemplateTree};
 use crate::pipeline::offline::Inventory;
 use crate::pipeline::{
-    self, Base, BaseSettings, ClusterObjects, GeneratedConfig, GenerationError, GenerationResult,
-    GeneratorInputs, Stage,
+    self, BaseConfigs, BaseSettings, ClusterObjects, ClusterStage, GeneratedConfig, GenerationError,
+    GenerationResult, GeneratorInputs,
 };
 
 pub use assembled::{Current, PoolOutcome};
@@ -54,7 +54,7 @@ pub use pull_secret::{PullSecretError, pull_secret};
 
 /// The inputs of a render in addition to the manifests.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Settings<'a> {
+pub struct BootstrapSettings<'a> {
     /// The base templates; `None` uses the built-in ones, if anything refers to the base.
     pub templates: Option<&'a TemplateTree>,
     /// The registry credentials, as compact JSON.
@@ -64,12 +64,12 @@ pub struct Settings<'a> {
     /// The release whose feature gates apply; `None` uses the ControllerConfig's, or the only one.
     pub payload_version: Option<&'a str>,
     /// Whether the manifests are an installation's or those of a running cluster; with `None` the manifests decide.
-    pub stage: Option<Stage>,
+    pub stage: Option<ClusterStage>,
 }
 
 /// A directory of manifests with everything that is generated from it.
 #[derive(Debug, Clone, Default)]
-pub struct Cluster {
+pub struct BootstrapCluster {
     /// All MachineConfigs: first the user's in file order, then the generated ones in generation order.
     pub inventory: Inventory,
     /// The origins of the generated ones.
@@ -80,16 +80,19 @@ pub struct Cluster {
     pub warnings: Vec<String>,
     /// The reports about the objects that configs are generated from.
     pub generation: GenerationResult,
-    streams: Streams,
+    streams: ReleaseStreams,
 }
 
 /// Parses manifests as a cluster and runs the generators. All errors are reported.
-pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Cluster, Vec<BootstrapError>> {
+pub fn assemble(
+    manifests: Vec<Manifest>,
+    settings: &BootstrapSettings<'_>,
+) -> Result<BootstrapCluster, Vec<BootstrapError>> {
     let stage = settings.stage.unwrap_or_else(|| stage_of(&manifests));
     let (mut objects, mut inventory) = objects::gather(manifests)?;
-    let mut cluster = Cluster {
+    let mut cluster = BootstrapCluster {
         api_server: objects.cluster.api_server.clone(),
-        ..Cluster::default()
+        ..BootstrapCluster::default()
     };
     let wants_base = settings.templates.is_some()
         || inventory.controller_config.is_some()
@@ -106,7 +109,7 @@ pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Clu
             stage,
         };
         let mut generation = pipeline::generate(&inputs, &existing);
-        if stage == Stage::Installation {
+        if stage == ClusterStage::Installation {
             check_installation(&mut generation, &objects.cluster)?;
         }
         cluster.add_generation(generation, &mut inventory);
@@ -115,7 +118,7 @@ pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Clu
     if os_streams::are_on(&gates) {
         let published = objects.published_streams(settings.controller_version);
         let published = published.map_err(|error| vec![error.into()])?;
-        cluster.streams = Streams::of(published.as_ref(), &gates);
+        cluster.streams = ReleaseStreams::of(published.as_ref(), &gates);
     }
     if let (Some(config), Some(default)) =
         (&mut inventory.controller_config, cluster.streams.default_stream())
@@ -135,20 +138,20 @@ pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Clu
 }
 
 /// Parses the objects of a running cluster, in which all configs are already generated.
-pub fn adopt(manifests: Vec<Manifest>) -> Result<Cluster, Vec<BootstrapError>> {
+pub fn adopt(manifests: Vec<Manifest>) -> Result<BootstrapCluster, Vec<BootstrapError>> {
     let (objects, inventory) = objects::gather(manifests)?;
     Ok(adopted(&objects.cluster, inventory))
 }
 
-fn adopted(objects: &ClusterObjects, inventory: Inventory) -> Cluster {
+fn adopted(objects: &ClusterObjects, inventory: Inventory) -> BootstrapCluster {
     let config = inventory.controller_config.clone().unwrap_or_default();
     let gates = FeatureGates::in_force(objects.feature_gate.as_ref(), &config, None).unwrap_or_default();
-    Cluster {
+    BootstrapCluster {
         api_server: objects.api_server.clone(),
         controller_config: inventory.controller_config.clone(),
-        streams: Streams::of(objects.os_image_stream.as_ref(), &gates),
+        streams: ReleaseStreams::of(objects.os_image_stream.as_ref(), &gates),
         inventory,
-        ..Cluster::default()
+        ..BootstrapCluster::default()
     }
 }
 
@@ -157,8 +160,8 @@ fn adopted(objects: &ClusterObjects, inventory: Inventory) -> Cluster {
 pub fn changed(
     before: Vec<Manifest>,
     after: Vec<Manifest>,
-    settings: &Settings<'_>,
-) -> Result<Cluster, Vec<BootstrapError>> {
+    settings: &BootstrapSettings<'_>,
+) -> Result<BootstrapCluster, Vec<BootstrapError>> {
     let (mut old, mut old_inventory) = objects::gather(before)?;
     let (mut new, mut inventory) = objects::gather(after)?;
     if new.cluster.controller_config.is_none() {
@@ -169,17 +172,17 @@ pub fn changed(
     let existing = take_generated(&mut old_inventory.configs);
     take_generated(&mut inventory.configs);
     let old_base = base(&old.cluster, &existing, settings)?;
-    let new_base = if Base::depends_on_change(&old.cluster, &new.cluster) {
+    let new_base = if BaseConfigs::depends_on_change(&old.cluster, &new.cluster) {
         changed_base(&old.cluster, &new.cluster, &old_base, settings)?
     } else {
         base(&new.cluster, &existing, settings)?
     };
-    let generate = |objects: &ClusterObjects, base: &Base| {
+    let generate = |objects: &ClusterObjects, base: &BaseConfigs| {
         let inputs = GeneratorInputs {
             objects,
             base,
             version: settings.controller_version,
-            stage: Stage::Cluster,
+            stage: ClusterStage::Cluster,
         };
         pipeline::generate(&inputs, &existing)
     };
@@ -195,7 +198,7 @@ pub fn changed(
     }
     let mut cluster = adopted(&new.cluster, Inventory::default());
     cluster.controller_config.clone_from(&inventory.controller_config);
-    cluster.streams = Streams::of(new.cluster.os_image_stream.as_ref(), &new_base.feature_gates);
+    cluster.streams = ReleaseStreams::of(new.cluster.os_image_stream.as_ref(), &new_base.feature_gates);
     cluster.add_generation(generation, &mut inventory);
     cluster.inventory = inventory;
     Ok(cluster)
@@ -213,9 +216,9 @@ fn by_name(generation: &GenerationResult) -> BTreeMap<String, Arc<MachineConfig>
 fn changed_base(
     old: &ClusterObjects,
     new: &ClusterObjects,
-    present: &Base,
-    settings: &Settings<'_>,
-) -> Result<Base, Vec<BootstrapError>> {
+    present: &BaseConfigs,
+    settings: &BootstrapSettings<'_>,
+) -> Result<BaseConfigs, Vec<BootstrapError>> {
     let pull_secret = settings.pull_secret.unwrap_or(present.pull_secret());
     if old.controller_config.is_some() && !present.templates.is_empty() {
         let before = rendered_base(old, pull_secret, settings)?;
@@ -230,12 +233,12 @@ fn changed_base(
 fn base(
     objects: &ClusterObjects,
     existing: &BTreeMap<String, Arc<MachineConfig>>,
-    settings: &Settings<'_>,
-) -> Result<Base, Vec<BootstrapError>> {
+    settings: &BootstrapSettings<'_>,
+) -> Result<BaseConfigs, Vec<BootstrapError>> {
     let config = objects.controller_config.clone().unwrap_or_default();
     if settings.templates.is_none() {
         let configs = existing.values().map(Arc::as_ref);
-        let base = Base::of_cluster(objects, &config, configs, settings.payload_version)
+        let base = BaseConfigs::of_cluster(objects, &config, configs, settings.payload_version)
             .map_err(|error| vec![error.into()])?;
         if !base.templates.is_empty() {
             return Ok(base);
@@ -247,8 +250,8 @@ fn base(
 fn rendered_base(
     objects: &ClusterObjects,
     pull_secret: &str,
-    settings: &Settings<'_>,
-) -> Result<Base, Vec<BootstrapError>> {
+    settings: &BootstrapSettings<'_>,
+) -> Result<BaseConfigs, Vec<BootstrapError>> {
     let embedded = TemplateTree::embedded();
     let config = objects.controller_config.clone().unwrap_or_default();
     let settings = BaseSettings {
@@ -257,24 +260,24 @@ fn rendered_base(
         version: settings.controller_version,
         payload_version: settings.payload_version,
     };
-    Base::render(objects, &config, &settings).map_err(|error| vec![error.into()])
+    BaseConfigs::render(objects, &config, &settings).map_err(|error| vec![error.into()])
 }
 
-fn stage_of(manifests: &[Manifest]) -> Stage {
+fn stage_of(manifests: &[Manifest]) -> ClusterStage {
     let is_stored = |manifest: &Manifest| {
         let uid = manifest.value.pointer("/metadata/uid");
         uid.and_then(|uid| uid.as_str())
             .is_some_and(|uid| !uid.is_empty())
     };
     if manifests.iter().any(is_stored) {
-        Stage::Cluster
+        ClusterStage::Cluster
     } else {
-        Stage::Installation
+        ClusterStage::Installation
     }
 }
 
 /// Adds the pools and the ControllerConfig that every cluster has.
-fn complete(objects: &mut ClusterObjects, inventory: &mut Inventory, stage: Stage) {
+fn complete(objects: &mut ClusterObjects, inventory: &mut Inventory, stage: ClusterStage) {
     let config = inventory
         .controller_config
         .get_or_insert_with(defaults::controller_config);
@@ -286,7 +289,7 @@ fn complete(objects: &mut ClusterObjects, inventory: &mut Inventory, stage: Stag
         .pools
         .sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     objects.pools.clone_from(&inventory.pools);
-    if stage == Stage::Cluster {
+    if stage == ClusterStage::Cluster {
         objects.sort();
     }
 }
@@ -331,7 +334,7 @@ fn check_installation(
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-impl Cluster {
+impl BootstrapCluster {
     /// Adds the generated MachineConfigs after the users', replacing those of the same names.
     fn add_generation(&mut self, mut generation: GenerationResult, inventory: &mut Inventory) {
         let generated = std::mem::take(&mut generation.configs);

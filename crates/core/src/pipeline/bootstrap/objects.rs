@@ -7,7 +7,9 @@ use mco_api::{MachineConfigPool, OSImageStream};
 
 use super::error::BootstrapError;
 use crate::config::manifest::{Manifest, ManifestError};
-use crate::generators::os_streams::published::{self, Decision, PublishError, Release, Sources};
+use crate::generators::os_streams::published::{
+    self, PublishError, StreamDecision, StreamRelease, StreamSources,
+};
 use crate::generators::os_streams::release::ReleaseImages;
 use crate::pipeline::ClusterObjects;
 use crate::pipeline::offline::{self, Inventory, InventoryError};
@@ -28,14 +30,14 @@ impl Objects {
         let Some(images) = self.release.as_ref().filter(|_| !is_published) else {
             return Ok(existing.cloned());
         };
-        let release = Release {
+        let release = StreamRelease {
             installed: Some(&images.version),
-            ..Release::default()
+            ..StreamRelease::default()
         };
-        let decision = published::decide(existing, &Sources::of_release(images), release, version)?;
+        let decision = published::decide(existing, &StreamSources::of_release(images), release, version)?;
         Ok(match decision {
-            Decision::Publish(object) => Some(*object),
-            Decision::Nothing | Decision::Wait(_) => existing.cloned(),
+            StreamDecision::Publish(object) => Some(*object),
+            StreamDecision::Nothing | StreamDecision::Wait(_) => existing.cloned(),
         })
     }
 

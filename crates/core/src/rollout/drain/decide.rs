@@ -11,7 +11,7 @@ use crate::rollout::NodeAnnotations;
 
 /// The next action for a node. Each variant that writes is one write, see [`Decision::patch`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
+pub enum DrainDecision {
     /// All requests are completed.
     Nothing,
     /// Cordon the node and record the start and origin. Eviction follows in the next reconcile.
@@ -43,7 +43,7 @@ pub enum Completion {
 }
 
 /// Returns the next action that this node requests.
-pub fn decide(node: &Node, now: Timestamp) -> Result<Decision, RequestError> {
+pub fn decide(node: &Node, now: Timestamp) -> Result<DrainDecision, RequestError> {
     let Some(request) = pending(node) else {
         return Ok(left_over(node));
     };
@@ -53,7 +53,7 @@ pub fn decide(node: &Node, now: Timestamp) -> Result<Decision, RequestError> {
     })?;
     Ok(match verb {
         DrainVerb::Drain => drain(node, request, now),
-        DrainVerb::Uncordon => give_back(node, request),
+        DrainVerb::Uncordon => uncordon(node, request),
     })
 }
 
@@ -69,7 +69,7 @@ pub fn complete(node: &Node, record: &DrainRecord) -> Completion {
     }
 }
 
-impl Decision {
+impl DrainDecision {
     /// Returns the merge patch of the Node; `None` for actions without a write.
     pub fn patch(&self) -> Option<Value> {
         match self {
@@ -111,7 +111,7 @@ impl Completion {
     }
 }
 
-fn drain(node: &Node, request: &str, now: Timestamp) -> Decision {
+fn drain(node: &Node, request: &str, now: Timestamp) -> DrainDecision {
     let record = DrainRecord::of_node(node);
     let cordon = cordon::of_node(node);
     let of_this_request = record.as_ref().filter(|record| record.request == request);
@@ -121,8 +121,8 @@ fn drain(node: &Node, request: &str, now: Timestamp) -> Decision {
         Cordon::Foreign => CordonOrigin::Found,
     };
     match of_this_request {
-        Some(record) if cordon != Cordon::None => Decision::Evict(record.clone()),
-        _ => Decision::Cordon(DrainRecord {
+        Some(record) if cordon != Cordon::None => DrainDecision::Evict(record.clone()),
+        _ => DrainDecision::Cordon(DrainRecord {
             request: request.to_owned(),
             since: unfinished(node, record).map_or(now, |record| record.since),
             cordon: origin,
@@ -137,8 +137,8 @@ fn unfinished(node: &Node, record: Option<DrainRecord>) -> Option<DrainRecord> {
     record.filter(|record| last_applied(node) != record.request)
 }
 
-fn give_back(node: &Node, request: &str) -> Decision {
-    Decision::Uncordon {
+fn uncordon(node: &Node, request: &str) -> DrainDecision {
+    DrainDecision::Uncordon {
         request: request.to_owned(),
         lift: match cordon::of_node(node) {
             Cordon::Ours => Lift::Cordon,
@@ -149,20 +149,20 @@ fn give_back(node: &Node, request: &str) -> Decision {
 
 /// Returns the action for a record without a pending request. A cancelled drain ends with an uncordon request that
 /// may equal the last completed one, so it must not count as completed.
-fn left_over(node: &Node) -> Decision {
+fn left_over(node: &Node) -> DrainDecision {
     let Some(record) = DrainRecord::of_node(node) else {
-        return Decision::Nothing;
+        return DrainDecision::Nothing;
     };
     let done = last_applied(node);
     match DrainVerb::of(done) {
-        Some(DrainVerb::Uncordon) => give_back(node, done),
+        Some(DrainVerb::Uncordon) => uncordon(node, done),
         _ if record.cordon == CordonOrigin::Made && cordon::of_node(node) == Cordon::None => {
-            Decision::Disown(DrainRecord {
+            DrainDecision::Disown(DrainRecord {
                 cordon: CordonOrigin::Found,
                 ..record
             })
         }
-        _ => Decision::Nothing,
+        _ => DrainDecision::Nothing,
     }
 }
 

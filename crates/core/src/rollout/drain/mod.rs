@@ -13,8 +13,8 @@ pub mod timing;
 
 pub use budgets::{Blocker, Budgets, Obstacle};
 pub use cordon::{Cordon, CordonOrigin, DrainRecord};
-pub use decide::{Completion, Decision, Lift, complete, decide};
-pub use pods::{Eviction, Fate, Policy};
+pub use decide::{Completion, DrainDecision, Lift, complete, decide};
+pub use pods::{DrainPolicy, Eviction, PodFate};
 pub use reason::{reason_patch, with_obstacle};
 pub use request::{DrainVerb, RequestError};
-pub use timing::{Pace, pace};
+pub use timing::{DrainPace, pace};

@@ -16,7 +16,7 @@ const OVERSTAYS_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
 /// The drain options. The defaults are the reference's: only pods that would be recreated immediately stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
+pub struct DrainPolicy {
     /// Unmanaged pods, and those whose DaemonSet is deleted, may be deleted for good.
     pub force: bool,
     /// DaemonSet pods stay, because their controller ignores cordons and would recreate them.
@@ -25,7 +25,7 @@ pub struct Policy {
     pub delete_empty_dir_data: bool,
 }
 
-impl Default for Policy {
+impl Default for DrainPolicy {
     fn default() -> Self {
         Self {
             force: true,
@@ -37,7 +37,7 @@ impl Default for Policy {
 
 /// The action for one pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum PodFate {
     /// Evict it.
     Evict,
     /// Evict it, with a warning.
@@ -93,20 +93,20 @@ impl<'a> Eviction<'a> {
     /// Groups the pods by action. `daemon_set_exists` is called with namespace and name.
     pub fn of_pods(
         pods: impl IntoIterator<Item = &'a Pod>,
-        policy: Policy,
+        policy: DrainPolicy,
         daemon_set_exists: impl Fn(&str, &str) -> bool,
     ) -> Self {
         let mut eviction = Self::default();
         for pod in pods {
             match fate(pod, policy, &daemon_set_exists) {
-                Fate::Stay(_) => {}
-                Fate::Leaving => eviction.leaving.push(pod),
-                Fate::Evict => eviction.evict.push(pod),
-                Fate::EvictAlthough(concern) => {
+                PodFate::Stay(_) => {}
+                PodFate::Leaving => eviction.leaving.push(pod),
+                PodFate::Evict => eviction.evict.push(pod),
+                PodFate::EvictAlthough(concern) => {
                     eviction.concerns.push((full_name(pod), concern));
                     eviction.evict.push(pod);
                 }
-                Fate::Refuse(concern) => eviction.refused.push((full_name(pod), concern)),
+                PodFate::Refuse(concern) => eviction.refused.push((full_name(pod), concern)),
             }
         }
         eviction
@@ -119,10 +119,10 @@ impl<'a> Eviction<'a> {
 }
 
 /// Returns the action for this pod.
-pub fn fate(pod: &Pod, policy: Policy, daemon_set_exists: impl Fn(&str, &str) -> bool) -> Fate {
+pub fn fate(pod: &Pod, policy: DrainPolicy, daemon_set_exists: impl Fn(&str, &str) -> bool) -> PodFate {
     let annotations = pod.metadata.annotations.as_ref();
     if annotations.is_some_and(|all| all.contains_key(MIRROR)) {
-        return Fate::Stay(Excuse::Mirror);
+        return PodFate::Stay(Excuse::Mirror);
     }
     let finished = is_finished(pod);
     let controller = controller_of(pod);
@@ -131,27 +131,27 @@ pub fn fate(pod: &Pod, policy: Policy, daemon_set_exists: impl Fn(&str, &str) ->
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         match (daemon_set_exists(namespace, &owner.name), policy) {
             (false, policy) if policy.force => concern = Some(Concern::OrphanOfDaemonSet),
-            (false, _) => return Fate::Refuse(Concern::OrphanOfDaemonSet),
-            (true, policy) if policy.ignore_daemon_sets => return Fate::Stay(Excuse::DaemonSet),
-            (true, _) => return Fate::Refuse(Concern::DaemonSet),
+            (false, _) => return PodFate::Refuse(Concern::OrphanOfDaemonSet),
+            (true, policy) if policy.ignore_daemon_sets => return PodFate::Stay(Excuse::DaemonSet),
+            (true, _) => return PodFate::Refuse(Concern::DaemonSet),
         }
     }
     if pod.metadata.deletion_timestamp.is_some() {
-        return Fate::Leaving;
+        return PodFate::Leaving;
     }
     if !finished && has_local_storage(pod) {
         if !policy.delete_empty_dir_data {
-            return Fate::Refuse(Concern::LocalStorage);
+            return PodFate::Refuse(Concern::LocalStorage);
         }
         concern = concern.or(Some(Concern::LocalStorage));
     }
     if !finished && controller.is_none() {
         if !policy.force {
-            return Fate::Refuse(Concern::Unmanaged);
+            return PodFate::Refuse(Concern::Unmanaged);
         }
         concern = Some(Concern::Unmanaged);
     }
-    concern.map_or(Fate::Evict, Fate::EvictAlthough)
+    concern.map_or(PodFate::Evict, PodFate::EvictAlthough)
 }
 
 /// Returns what blocks the termination of a pod after its grace period; `None` before that.

@@ -9,7 +9,7 @@ use mco_api::vocabulary::events;
 
 use super::request::DrainVerb;
 use crate::config::go_duration;
-use crate::rollout::Event;
+use crate::rollout::PlannedEvent;
 
 /// Timeout of one attempt; remaining pods are left for the next.
 pub const ATTEMPT: Duration = Duration::from_secs(90);
@@ -37,7 +37,7 @@ pub fn deadline(verb: DrainVerb, start: Timestamp) -> Timestamp {
 
 /// The state of a drain that was attempted and is not finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pace {
+pub enum DrainPace {
     Fresh,
     /// The drain is blocked.
     Slow,
@@ -46,18 +46,18 @@ pub enum Pace {
 }
 
 /// Returns the state of a drain that started at `since`. A start in the future, from another clock, counts as now.
-pub fn pace(since: Timestamp, now: Timestamp) -> Pace {
+pub fn pace(since: Timestamp, now: Timestamp) -> DrainPace {
     let running = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     if running > DRAIN_TIMEOUT {
-        Pace::Overdue
+        DrainPace::Overdue
     } else if running > SLOW_AFTER {
-        Pace::Slow
+        DrainPace::Slow
     } else {
-        Pace::Fresh
+        DrainPace::Fresh
     }
 }
 
-impl Pace {
+impl DrainPace {
     pub fn retry_after(self) -> Duration {
         match self {
             Self::Fresh => RETRY,
@@ -71,7 +71,7 @@ impl Pace {
     }
 
     /// Returns the event about the node, if one is due: the duration of the drain and what blocks it.
-    pub fn event(self, node: &str, obstacles: &[impl Display]) -> Option<Event> {
+    pub fn event(self, node: &str, obstacles: &[impl Display]) -> Option<PlannedEvent> {
         let (reason, message) = match self {
             Self::Fresh => return None,
             Self::Slow => (
@@ -91,7 +91,7 @@ impl Pace {
             ),
         };
         let obstacles: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
-        Some(Event::warning(
+        Some(PlannedEvent::warning(
             reason,
             [message, obstacles.join("; ")].join(" ").trim_end().to_owned(),
         ))

@@ -7,7 +7,7 @@ use mco_api::vocabulary::conditions::machine_config_node as type_;
 use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::reasons::machine_config_node as reason;
 
-use super::phase::{Part, Phase};
+use super::phase::{ConditionPart, UpdatePhase};
 
 /// Every condition of an update, in the order the phases set them.
 const ORDER: [&str; 12] = [
@@ -31,7 +31,7 @@ const ORDER: [&str; 12] = [
 /// is the config that the node is updated to, or was updated to when it is done.
 pub fn report(
     conditions: &[Condition],
-    phase: &Phase,
+    phase: &UpdatePhase,
     node: &str,
     target: &str,
     now: &Time,
@@ -72,7 +72,7 @@ pub fn report(
 /// neither a retry nor another target clears the error. `None` if only times would change.
 pub fn report_while_degraded(
     conditions: &[Condition],
-    phase: &Phase,
+    phase: &UpdatePhase,
     error: &str,
     node: &str,
     target: &str,
@@ -90,7 +90,7 @@ pub fn report_while_degraded(
                 .unwrap_or_else(|| not_yet(type_::NODE_DEGRADED, now));
         }
     }
-    let failed = Phase::Failed {
+    let failed = UpdatePhase::Failed {
         error: error.to_owned(),
     };
     set(&mut after, failed.statement(node).parent, now);
@@ -101,7 +101,7 @@ pub fn report_while_degraded(
 /// them were reported before.
 pub fn report_all(
     conditions: &[Condition],
-    phases: &[Phase],
+    phases: &[UpdatePhase],
     node: &str,
     target: &str,
     now: &Time,
@@ -110,10 +110,10 @@ pub fn report_all(
     for phase in phases {
         after = report(&after, phase, node, target, now).unwrap_or(after);
     }
-    (!says_the_same(conditions, &after)).then_some(after)
+    (!is_equivalent(conditions, &after)).then_some(after)
 }
 
-fn says_the_same(before: &[Condition], after: &[Condition]) -> bool {
+fn is_equivalent(before: &[Condition], after: &[Condition]) -> bool {
     let same = |(a, b): (&Condition, &Condition)| {
         (&a.type_, &a.status, &a.reason, &a.message) == (&b.type_, &b.status, &b.reason, &b.message)
     };
@@ -166,7 +166,7 @@ pub fn observed_generation(before: Option<i64>, generation: Option<i64>) -> Opti
     before.max(generation)
 }
 
-fn set(conditions: &mut [Condition], part: Part, now: &Time) {
+fn set(conditions: &mut [Condition], part: ConditionPart, now: &Time) {
     let found = conditions
         .iter_mut()
         .find(|condition| condition.type_ == part.type_);

@@ -10,5 +10,5 @@ mod stages;
 pub use conditions::{
     complete, config_version, observed_generation, report, report_all, report_while_degraded,
 };
-pub use phase::{Applied, Phase};
-pub use stages::{Stage, StageReport, StageState, stages};
+pub use phase::{Applied, UpdatePhase};
+pub use stages::{StageReport, StageState, UpdateStage, stages};

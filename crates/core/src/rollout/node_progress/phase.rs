@@ -6,7 +6,7 @@ use mco_api::vocabulary::reasons::machine_config_node as reason;
 
 /// A phase of a node's update, in order of occurrence. Not every update has every phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Phase {
+pub enum UpdatePhase {
     /// An update was requested.
     NeedsUpdate,
     /// The update is possible, and these are its actions.
@@ -61,19 +61,19 @@ pub enum Applied {
 /// The message of a phase: a condition and optionally one of its sub-conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Statement {
-    pub parent: Part,
-    pub child: Option<Part>,
+    pub parent: ConditionPart,
+    pub child: Option<ConditionPart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct ConditionPart {
     pub type_: &'static str,
     pub status: &'static str,
     pub reason: String,
     pub message: String,
 }
 
-impl Phase {
+impl UpdatePhase {
     /// Whether the phase starts or ends an update, so that conditions of the previous one are outdated.
     pub(super) fn starts_afresh(&self) -> bool {
         matches!(self, Self::NeedsUpdate | Self::Updated)
@@ -215,7 +215,7 @@ fn post_actions_done(node: &str, actions: &[String]) -> Statement {
 
 fn alone(type_: &'static str, status: &'static str, message: String) -> Statement {
     Statement {
-        parent: Part {
+        parent: ConditionPart {
             type_,
             status,
             reason: type_.to_owned(),
@@ -234,13 +234,13 @@ fn with_child(
     child_message: String,
 ) -> Statement {
     Statement {
-        parent: Part {
+        parent: ConditionPart {
             type_,
             status,
             reason: child.to_owned(),
             message,
         },
-        child: Some(Part {
+        child: Some(ConditionPart {
             type_: child,
             status: child_status,
             reason: reason::child(type_, child),

@@ -10,7 +10,7 @@ use crate::rollout::messages::PastUpdateStep;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Stage {
+pub enum UpdateStage {
     Cordon,
     Drain,
     Apply,
@@ -18,7 +18,7 @@ pub enum Stage {
     Done,
 }
 
-impl Stage {
+impl UpdateStage {
     pub const ALL: [Self; 5] = [Self::Cordon, Self::Drain, Self::Apply, Self::Reboot, Self::Done];
 
     pub fn as_str(self) -> &'static str {
@@ -56,7 +56,7 @@ pub enum StageState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StageReport {
-    pub stage: Stage,
+    pub stage: UpdateStage,
     pub state: StageState,
     /// The time of the last transition, as far as the conditions record it: for a finished update only its end.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ pub struct StageReport {
 pub fn stages(conditions: &[Condition]) -> [StageReport; 5] {
     let find = |wanted: &str| conditions.iter().find(|condition| condition.type_ == wanted);
     let arrived = find(type_::UPDATED).filter(|updated| updated.status == status::TRUE);
-    let mut reports = Stage::ALL.map(|stage| {
+    let mut reports = UpdateStage::ALL.map(|stage| {
         let condition = find(stage.condition());
         match arrived {
             Some(arrived) => of_finished(stage, condition, arrived),
@@ -90,9 +90,9 @@ pub fn stages(conditions: &[Condition]) -> [StageReport; 5] {
 
 /// Returns a stage of a finished update. On completion all its conditions are closed at the same time; older
 /// conditions belong to an earlier update.
-fn of_finished(stage: Stage, condition: Option<&Condition>, arrived: &Condition) -> StageReport {
+fn of_finished(stage: UpdateStage, condition: Option<&Condition>, arrived: &Condition) -> StageReport {
     let took_part = condition.filter(|condition| {
-        let closed = PastUpdateStep::parse(&condition.message).is_some() || stage == Stage::Done;
+        let closed = PastUpdateStep::parse(&condition.message).is_some() || stage == UpdateStage::Done;
         closed && condition.last_transition_time.0 >= arrived.last_transition_time.0
     });
     StageReport {
@@ -106,7 +106,7 @@ fn of_finished(stage: Stage, condition: Option<&Condition>, arrived: &Condition)
     }
 }
 
-fn of_running(stage: Stage, condition: Option<&Condition>) -> StageReport {
+fn of_running(stage: UpdateStage, condition: Option<&Condition>) -> StageReport {
     let begun = condition.filter(|condition| condition.status != status::FALSE);
     StageReport {
         stage,
@@ -133,7 +133,7 @@ fn settle(reports: &mut [StageReport; 5], no_reboot: bool) {
         };
     }
     for report in reports {
-        if no_reboot && report.stage == Stage::Reboot && report.state == StageState::Pending {
+        if no_reboot && report.stage == UpdateStage::Reboot && report.state == StageState::Pending {
             report.state = StageState::Skipped;
         }
     }
@@ -159,10 +159,10 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::rollout::node_progress::{Applied, Phase, report};
+    use crate::rollout::node_progress::{Applied, UpdatePhase, report};
 
     /// The stages after some phases, one second each: `d`one, `r`unning, `-` skipped, `.` pending, `f`ailed.
-    fn after(phases: &[Phase]) -> String {
+    fn after(phases: &[UpdatePhase]) -> String {
         let mut conditions = Vec::new();
         for (second, phase) in (0_i64..).zip(phases) {
             let now = Time(Timestamp::from_second(second).unwrap());
@@ -178,8 +178,8 @@ mod tests {
         stages(&conditions).iter().map(letter).collect()
     }
 
-    fn prepared() -> Phase {
-        Phase::Prepared {
+    fn prepared() -> UpdatePhase {
+        UpdatePhase::Prepared {
             post_actions: Vec::new(),
             drain_required: true,
         }
@@ -188,19 +188,19 @@ mod tests {
     #[test]
     fn an_update_goes_through_its_stages_one_by_one() {
         let update = [
-            (Phase::NeedsUpdate, "....."),
+            (UpdatePhase::NeedsUpdate, "....."),
             (prepared(), "....."),
-            (Phase::Cordoned, "d...."),
-            (Phase::Draining, "dr..."),
-            (Phase::Drained, "dd..."),
-            (Phase::Applying(Applied::Files), "ddr.."),
-            (Phase::Applied(Applied::Files), "ddd.."),
-            (Phase::RebootPending, "dddr."),
-            (Phase::Rebooted, "dddd."),
-            (Phase::Resumed, "dddd."),
-            (Phase::Updated, "ddddd"),
+            (UpdatePhase::Cordoned, "d...."),
+            (UpdatePhase::Draining, "dr..."),
+            (UpdatePhase::Drained, "dd..."),
+            (UpdatePhase::Applying(Applied::Files), "ddr.."),
+            (UpdatePhase::Applied(Applied::Files), "ddd.."),
+            (UpdatePhase::RebootPending, "dddr."),
+            (UpdatePhase::Rebooted, "dddd."),
+            (UpdatePhase::Resumed, "dddd."),
+            (UpdatePhase::Updated, "ddddd"),
         ];
-        let phases: Vec<Phase> = update.iter().map(|(phase, _)| phase.clone()).collect();
+        let phases: Vec<UpdatePhase> = update.iter().map(|(phase, _)| phase.clone()).collect();
         for (index, (_, expected)) in update.iter().enumerate() {
             assert_eq!(after(&phases[..=index]), *expected, "after {:?}", phases[index]);
         }
@@ -209,20 +209,23 @@ mod tests {
     #[test]
     fn an_update_without_drain_and_reboot_skips_these_stages_regardless_of_the_previous_one() {
         let mut phases = vec![
-            Phase::NeedsUpdate,
-            Phase::Cordoned,
-            Phase::Drained,
-            Phase::Applied(Applied::Files),
-            Phase::Rebooted,
-            Phase::Updated,
-            Phase::NeedsUpdate,
+            UpdatePhase::NeedsUpdate,
+            UpdatePhase::Cordoned,
+            UpdatePhase::Drained,
+            UpdatePhase::Applied(Applied::Files),
+            UpdatePhase::Rebooted,
+            UpdatePhase::Updated,
+            UpdatePhase::NeedsUpdate,
         ];
         assert_eq!(after(&phases), ".....", "a new update has done nothing yet");
-        phases.extend([Phase::DrainNotRequired, Phase::Applied(Applied::Files)]);
+        phases.extend([
+            UpdatePhase::DrainNotRequired,
+            UpdatePhase::Applied(Applied::Files),
+        ]);
         assert_eq!(after(&phases), "--d..");
-        phases.push(Phase::PostActionsDone { actions: Vec::new() });
+        phases.push(UpdatePhase::PostActionsDone { actions: Vec::new() });
         assert_eq!(after(&phases), "--d-.");
-        phases.push(Phase::Updated);
+        phases.push(UpdatePhase::Updated);
         assert_eq!(after(&phases), "--d-d");
     }
 
@@ -231,10 +234,10 @@ mod tests {
         let now = Time(Timestamp::UNIX_EPOCH);
         let mut conditions = Vec::new();
         for phase in [
-            Phase::NeedsUpdate,
-            Phase::DrainNotRequired,
-            Phase::Applied(Applied::Files),
-            Phase::Updated,
+            UpdatePhase::NeedsUpdate,
+            UpdatePhase::DrainNotRequired,
+            UpdatePhase::Applied(Applied::Files),
+            UpdatePhase::Updated,
         ] {
             conditions = report(&conditions, &phase, "a", "rendered-1", &now).unwrap_or(conditions);
         }
@@ -245,16 +248,16 @@ mod tests {
 
     #[test]
     fn a_failure_is_shown_where_it_happened() {
-        let failed = Phase::Failed {
+        let failed = UpdatePhase::Failed {
             error: "disk full".to_owned(),
         };
-        let before = [Phase::NeedsUpdate, failed.clone()];
+        let before = [UpdatePhase::NeedsUpdate, failed.clone()];
         assert_eq!(after(&before), "f....");
         let during = [
-            Phase::NeedsUpdate,
-            Phase::Cordoned,
-            Phase::Drained,
-            Phase::Applying(Applied::Files),
+            UpdatePhase::NeedsUpdate,
+            UpdatePhase::Cordoned,
+            UpdatePhase::Drained,
+            UpdatePhase::Applying(Applied::Files),
             failed,
         ];
         assert_eq!(after(&during), "ddf..");

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use mco_api::MachineConfigNode;
 use mco_api::machine_config_pool::{MachineConfigPoolStatus, PoolSynchronizerStatus};
 
-use crate::rollout::{NodeView, PoolView, Target};
+use crate::rollout::{NodeView, PoolView, RolloutTarget};
 
 /// Machine counts of a pool. A node can count in several of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct NodeCounts {
     pub total: usize,
     /// Nodes with the target, verified.
     pub updated: usize,
@@ -21,9 +21,9 @@ pub struct Counts {
     pub degraded: usize,
 }
 
-impl Counts {
+impl NodeCounts {
     /// Counts the nodes. Without a reachable target no node is updated.
-    pub fn of(pool: &PoolView<'_>, target: Option<&Target>) -> Self {
+    pub fn of(pool: &PoolView<'_>, target: Option<&RolloutTarget>) -> Self {
         let updated = |node: &&NodeView<'_>| target.is_some_and(|target| node.is_updated_to(target));
         let members = || pool.members.iter();
         Self {
@@ -52,7 +52,7 @@ impl Counts {
 /// Counts the nodes with all pinned images. A node that has reported no set has none.
 pub(super) fn pinned_image_sets(
     pool: &PoolView<'_>,
-    counts: &Counts,
+    counts: &NodeCounts,
     nodes: &HashMap<&str, &MachineConfigNode>,
 ) -> PoolSynchronizerStatus {
     let keeps_all = |node: &&MachineConfigNode| {

@@ -9,7 +9,7 @@ use mco_api::machine_config_pool::MachineConfigPoolCondition;
 use mco_api::vocabulary::conditions::{machine_config_node, pool as condition, status};
 use mco_api::vocabulary::reasons;
 
-use super::{Inputs, RenderOutcome, since};
+use super::{PoolStatusInputs, RenderOutcome, since};
 use crate::rollout::target::BuildState;
 use crate::rollout::{NodeView, PoolView};
 
@@ -41,7 +41,7 @@ pub(super) fn pinned_images(pool: &str, outcome: Result<(), &str>, now: &Time) -
 pub(super) fn write(
     conditions: &mut Vec<MachineConfigPoolCondition>,
     pool: &PoolView<'_>,
-    inputs: &Inputs<'_>,
+    inputs: &PoolStatusInputs<'_>,
     now: &Time,
 ) {
     let degraded: Vec<&NodeView<'_>> = pool.members.iter().filter(|node| node.is_degraded()).collect();
@@ -89,7 +89,7 @@ const QUOTED: usize = 10;
 
 /// Returns the failure messages of degraded nodes: from their MachineConfigNodes, then from their annotations if
 /// different, or at least the fact that they are degraded.
-fn complaints(degraded: &[&NodeView<'_>], inputs: &Inputs<'_>) -> String {
+fn complaints(degraded: &[&NodeView<'_>], inputs: &PoolStatusInputs<'_>) -> String {
     let shown = |node: &NodeView<'_>| {
         let object = inputs.machine_config_nodes.get(node.name)?;
         failure(object).filter(|text| !text.is_empty())

@@ -18,16 +18,16 @@ use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::vocabulary::events;
 
 use crate::rollout::target::reached_target;
-use crate::rollout::{Event, PoolPlan, PoolView, Target, TargetState};
+use crate::rollout::{PlannedEvent, PoolPlan, PoolView, RolloutTarget, TargetState};
 
-pub use counts::Counts;
+pub use counts::NodeCounts;
 
 /// The CA bundle whose certificates a pool's status lists: the one with which its nodes trust the API server.
 const SHOWN_BUNDLE: &str = "KubeAPIServerServingCAData";
 
 /// The inputs of a status, in addition to the pool and its members.
 #[derive(Debug, Clone, Default)]
-pub struct Inputs<'a> {
+pub struct PoolStatusInputs<'a> {
     /// The current plan, to report what blocks the rollout.
     pub plan: Option<&'a PoolPlan>,
     /// By node.
@@ -50,16 +50,16 @@ pub enum RenderOutcome<'a> {
 
 /// A pool's new status.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct PoolStatusReport {
     pub status: MachineConfigPoolStatus,
-    pub events: Vec<Event>,
+    pub events: Vec<PlannedEvent>,
     /// Whether the status must be written.
     pub changed: bool,
 }
 
 /// Returns the status of a pool. Before the first render, for a pool that selects every node and for one whose target
 /// is not its own, it only reports failures of rendering and pinned images.
-pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
+pub fn report(pool: &PoolView<'_>, inputs: &PoolStatusInputs<'_>, now: &Time) -> PoolStatusReport {
     let mut before = pool.pool.status.clone().unwrap_or_default();
     if let Some(outcome) = inputs.render {
         condition::set(&mut before.conditions, degraded::render(pool.name, outcome, now));
@@ -75,18 +75,18 @@ pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
         }
         // Without an own render this state may persist, and its nodes must still be counted.
         if is_foreign && matches!(inputs.render, Some(RenderOutcome::Failed(_))) {
-            Counts::of(pool, None).write(&mut before);
+            NodeCounts::of(pool, None).write(&mut before);
             before.observed_generation = pool.pool.metadata.generation.unwrap_or_default();
         }
         let changed = pool.pool.status.clone().unwrap_or_default() != before;
-        return Report {
+        return PoolStatusReport {
             status: before,
             events: Vec::new(),
             changed,
         };
     }
     let target = reached_target(pool.pool, &pool.layering);
-    let counts = Counts::of(pool, target.as_ref());
+    let counts = NodeCounts::of(pool, target.as_ref());
     let all_updated = counts.all_updated() && !pool.layering.is_building();
     let mut status = before.clone();
     counts.write(&mut status);
@@ -101,14 +101,14 @@ pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
     let mut events = Vec::new();
     if all_updated {
         if status.configuration.reference.name != pool.pool.spec.configuration.reference.name {
-            events.push(Event::normal(
+            events.push(PlannedEvent::normal(
                 events::rollout::COMPLETED,
                 format!("Pool {} has completed update to {described}", pool.name),
             ));
         }
         status.configuration = pool.pool.spec.configuration.clone();
     }
-    let progress = updating::Progress {
+    let progress = updating::UpdateProgress {
         all_updated,
         target: &described,
         degraded_before: degraded::blocks_images(&before.conditions),
@@ -130,7 +130,7 @@ pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
             name: name.to_owned(),
         });
     let changed = pool.pool.status.as_ref() != Some(&status);
-    Report {
+    PoolStatusReport {
         status,
         events,
         changed,
@@ -138,8 +138,8 @@ pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
 }
 
 /// Returns the target as the conditions name it; with the image as soon as there is one.
-fn described_target(pool: &PoolView<'_>, target: Option<Target>) -> Target {
-    target.unwrap_or_else(|| Target {
+fn described_target(pool: &PoolView<'_>, target: Option<RolloutTarget>) -> RolloutTarget {
+    target.unwrap_or_else(|| RolloutTarget {
         config: pool.pool.target_name().to_owned(),
         image: Some(pool.layering.image().to_owned()).filter(|image| !image.is_empty()),
     })

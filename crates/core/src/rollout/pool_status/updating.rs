@@ -7,11 +7,11 @@ use mco_api::vocabulary::events;
 
 use super::since;
 use crate::rollout::target::BuildState;
-use crate::rollout::{Event, PoolView, Target};
+use crate::rollout::{PlannedEvent, PoolView, RolloutTarget};
 
-pub(super) struct Progress<'a> {
+pub(super) struct UpdateProgress<'a> {
     pub all_updated: bool,
-    pub target: &'a Target,
+    pub target: &'a RolloutTarget,
     /// Whether the pool was degraded before this reconcile.
     pub degraded_before: bool,
     /// Why the rollout makes no progress, if it does not.
@@ -20,7 +20,7 @@ pub(super) struct Progress<'a> {
 
 pub(super) fn conditions(
     pool: &PoolView<'_>,
-    progress: &Progress<'_>,
+    progress: &UpdateProgress<'_>,
     now: &Time,
 ) -> [MachineConfigPoolCondition; 2] {
     let updated = if progress.all_updated {
@@ -39,10 +39,10 @@ pub(super) fn conditions(
 /// then names it.
 pub(super) fn news(
     pool: &PoolView<'_>,
-    target: &Target,
+    target: &RolloutTarget,
     before: &MachineConfigPoolStatus,
     after: &MachineConfigPoolStatus,
-) -> Option<Event> {
+) -> Option<PlannedEvent> {
     let updating = |status: &MachineConfigPoolStatus| {
         let condition = condition::find(&status.conditions, condition::UPDATING);
         condition
@@ -57,11 +57,11 @@ pub(super) fn news(
     });
     (is_elsewhere && updating(after).is_some() && !was_told).then(|| {
         let message = format!("Pool {} now targeting {target}", pool.name);
-        Event::normal(events::rollout::UPDATING, message)
+        PlannedEvent::normal(events::rollout::UPDATING, message)
     })
 }
 
-fn plain(pool: &PoolView<'_>, progress: &Progress<'_>) -> (bool, String) {
+fn plain(pool: &PoolView<'_>, progress: &UpdateProgress<'_>) -> (bool, String) {
     let target = progress.target;
     if progress.all_updated {
         (false, String::new())
@@ -78,7 +78,7 @@ fn plain(pool: &PoolView<'_>, progress: &Progress<'_>) -> (bool, String) {
 }
 
 /// Returns the state of a layered pool's image where it is more specific than the nodes'; otherwise `None`.
-fn layered(pool: &PoolView<'_>, progress: &Progress<'_>) -> Option<(bool, String)> {
+fn layered(pool: &PoolView<'_>, progress: &UpdateProgress<'_>) -> Option<(bool, String)> {
     let config = pool.layering.config?;
     let paused = pool.is_paused();
     let state = pool.layering.build_state();

@@ -5,10 +5,10 @@
 //! `MachineConfigNode`.
 
 mod facts;
-mod keeper;
+mod puller;
 mod report;
 mod sources;
-mod voice;
+mod status;
 
 pub(super) use facts::NodeFacts;
-pub(super) use keeper::Keeper;
+pub(super) use puller::Keeper;

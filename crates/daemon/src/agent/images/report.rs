@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, Patch};
 use mco_api::MachineConfigNode;
 use mco_api::machine_config_node::MachineConfigNodeStatus;
-use mco_core::rollout::kept_images::{self, Keeping, SetReport};
+use mco_core::rollout::pinned_images_on_node::{self, Keeping, SetReport};
 use serde_json::{Value, json};
 
 use crate::agent::FIELD_MANAGER;
@@ -16,7 +16,7 @@ const ATTEMPTS: u32 = 10;
 
 /// The result of writing a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum StatusWrite {
     Yes,
     /// The controllers have not created the `MachineConfigNode` yet.
     NobodyListens,
@@ -25,30 +25,30 @@ pub(super) enum Told {
 }
 
 /// Writes the status of pinned images if it has changed. `sets` are all sets that are pinned or desired.
-pub(super) async fn tell(
+pub(super) async fn write_status(
     all: &Api<MachineConfigNode>,
     node: &str,
     keeping: &Keeping,
     sets: &[SetReport],
-) -> Told {
-    try_to_tell(all, node, keeping, sets)
+) -> StatusWrite {
+    try_report(all, node, keeping, sets)
         .await
         .unwrap_or_else(|error| {
             tracing::warn!(node, %error, "could not write the status of pinned images");
-            Told::No
+            StatusWrite::No
         })
 }
 
-async fn try_to_tell(
+async fn try_report(
     all: &Api<MachineConfigNode>,
     node: &str,
     keeping: &Keeping,
     sets: &[SetReport],
-) -> Result<Told, kube::Error> {
+) -> Result<StatusWrite, kube::Error> {
     let mut known = all.get_opt(node).await?;
     for attempt in 1..=ATTEMPTS {
         let Some(object) = known else {
-            return Ok(Told::NobodyListens);
+            return Ok(StatusWrite::NobodyListens);
         };
         let before = object.status.unwrap_or_default();
         let Some(status) = next_status(&before, keeping, sets) else {
@@ -70,16 +70,16 @@ async fn try_to_tell(
             Err(error) => return Err(error),
         };
     }
-    Ok(Told::Yes)
+    Ok(StatusWrite::Yes)
 }
 
 /// Returns the next status to write; `None` if it is up to date.
 fn next_status(before: &MachineConfigNodeStatus, keeping: &Keeping, sets: &[SetReport]) -> Option<Value> {
-    let statuses = kept_images::set_statuses(&before.pinned_image_sets, sets);
-    if let Some(remaining) = kept_images::forgotten(&before.pinned_image_sets, &statuses) {
+    let statuses = pinned_images_on_node::set_statuses(&before.pinned_image_sets, sets);
+    if let Some(remaining) = pinned_images_on_node::forgotten(&before.pinned_image_sets, &statuses) {
         return Some(json!({"pinnedImageSets": remaining}));
     }
-    let conditions = kept_images::conditions(&before.conditions, keeping, &Time(Timestamp::now()));
+    let conditions = pinned_images_on_node::conditions(&before.conditions, keeping, &Time(Timestamp::now()));
     // A node that has never pinned an image reports no condition about it.
     let never_spoke = conditions.len() > before.conditions.len();
     let silent = sets.is_empty() && before.pinned_image_sets.is_empty() && never_spoke;
@@ -92,7 +92,7 @@ fn next_status(before: &MachineConfigNodeStatus, keeping: &Keeping, sets: &[SetR
 
 #[cfg(test)]
 mod tests {
-    use mco_core::rollout::kept_images::SetState;
+    use mco_core::rollout::pinned_images_on_node::SetState;
 
     use super::*;
 

@@ -9,7 +9,7 @@ use kube::Resource;
 use kube::api::Api;
 use kube::runtime::watcher;
 use mco_api::{MachineConfigPool, PinnedImageSet};
-use mco_core::rollout::kept_images::{self, ImageSet};
+use mco_core::rollout::pinned_images_on_node::{self, ImageSet};
 use mco_runtime::{Reflected, object_name};
 use serde::de::DeserializeOwned;
 
@@ -33,7 +33,7 @@ impl Sources {
     }
 
     /// Waits for the next change and applies it. Cancel-safe.
-    pub async fn news(&mut self) {
+    pub async fn changed(&mut self) {
         let pools = &mut self.pools;
         let next_pool = async {
             match pools {
@@ -72,7 +72,7 @@ impl Sources {
                 )
             })
             .collect();
-        kept_images::wanted(&facts.labels, pools.iter().map(AsRef::as_ref), &sets)
+        pinned_images_on_node::wanted(&facts.labels, pools.iter().map(AsRef::as_ref), &sets)
     }
 }
 

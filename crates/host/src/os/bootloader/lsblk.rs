@@ -10,7 +10,7 @@ use crate::command::{CommandError, Commands, succeed};
 const SYSTEM_PARTITION: &str = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b";
 
 #[derive(Debug, Deserialize)]
-struct List {
+struct LsblkOutput {
     blockdevices: Vec<Device>,
 }
 
@@ -44,7 +44,7 @@ impl Device {
 pub(super) fn system_partitions(commands: &dyn Commands, boot: &str) -> Result<Vec<String>, CommandError> {
     let arguments = ["--paths", "--json", "-o", "NAME,PARTTYPE,FSTYPE"];
     let text = succeed(commands, "lsblk", &arguments)?;
-    let list: List = serde_json::from_str(&text).map_err(|error| CommandError::Unexpected {
+    let list: LsblkOutput = serde_json::from_str(&text).map_err(|error| CommandError::Unexpected {
         command: format!("lsblk {}", arguments.join(" ")),
         why: error.to_string(),
     })?;
@@ -120,7 +120,10 @@ mod tests {
         for (name, output, boot, expected) in cases {
             let recorded = Arc::new(Recorded::answering(&[("lsblk", output)]));
             assert_eq!(system_partitions(&recorded, boot).unwrap(), expected, "{name}");
-            assert_eq!(recorded.asked(), ["lsblk --paths --json -o NAME,PARTTYPE,FSTYPE"]);
+            assert_eq!(
+                recorded.invocations(),
+                ["lsblk --paths --json -o NAME,PARTTYPE,FSTYPE"]
+            );
         }
         let garbage = Arc::new(Recorded::answering(&[("lsblk", "NAME PARTTYPE\n")]));
         assert!(matches!(

@@ -29,7 +29,7 @@ const FILES: &str = "/usr/lib/bootupd/updates/EFI";
 
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Updated {
+pub(super) enum BootloaderUpdate {
     NotNeeded,
     ByService,
     ByImage,
@@ -37,20 +37,24 @@ pub(super) enum Updated {
 }
 
 /// Updates the boot loader to the version an image needs.
-pub(super) fn update(commands: &Arc<dyn Commands>, root: &Root, image: &str) -> Result<Updated, OsError> {
+pub(super) fn update(
+    commands: &Arc<dyn Commands>,
+    root: &Root,
+    image: &str,
+) -> Result<BootloaderUpdate, OsError> {
     let release = OsRelease::read(root)?;
     let concerned = release.is_coreos() && ARCHITECTURES.contains(&std::env::consts::ARCH);
     if !concerned || !mokutil::secure_boot(commands.as_ref()) {
-        return Ok(Updated::NotNeeded);
+        return Ok(BootloaderUpdate::NotNeeded);
     }
     let has_service = release.is_enterprise_coreos() && release.version_numbers() >= Some(SERVICE_SINCE);
     if has_service && succeed(commands.as_ref(), "systemctl", &["start", SERVICE]).is_ok() {
-        return Ok(Updated::ByService);
+        return Ok(BootloaderUpdate::ByService);
     }
     let podman = Podman::new(Arc::clone(commands));
     podman.fetch(root, image)?;
     match podman.run_bootupctl(image) {
-        Ok(()) => Ok(Updated::ByImage),
+        Ok(()) => Ok(BootloaderUpdate::ByImage),
         Err(error) => {
             tracing::info!(%error, "the image's own tool cannot update the boot loader; its files are copied");
             copy(commands, root, &podman, image)
@@ -58,7 +62,12 @@ pub(super) fn update(commands: &Arc<dyn Commands>, root: &Root, image: &str) -> 
     }
 }
 
-fn copy(commands: &Arc<dyn Commands>, root: &Root, podman: &Podman, image: &str) -> Result<Updated, OsError> {
+fn copy(
+    commands: &Arc<dyn Commands>,
+    root: &Root,
+    podman: &Podman,
+    image: &str,
+) -> Result<BootloaderUpdate, OsError> {
     let boot = findmnt::source_of_boot(commands.as_ref())?;
     let partitions = lsblk::system_partitions(commands.as_ref(), &boot)?;
     if partitions.is_empty() {
@@ -72,7 +81,7 @@ fn copy(commands: &Arc<dyn Commands>, root: &Root, podman: &Podman, image: &str)
     for partition in &partitions {
         scratch.put_onto(partition)?;
     }
-    Ok(Updated::ByCopy {
+    Ok(BootloaderUpdate::ByCopy {
         partitions: partitions.len(),
     })
 }
@@ -170,25 +179,25 @@ mod tests {
         ])
     }
 
-    fn run(release: &str, recorded: Recorded) -> (Result<Updated, OsError>, Vec<String>) {
+    fn run(release: &str, recorded: Recorded) -> (Result<BootloaderUpdate, OsError>, Vec<String>) {
         let (_directory, root) = machine(release);
         let recorded = Arc::new(recorded);
         let commands: Arc<dyn Commands> = Arc::new(Arc::clone(&recorded));
-        (update(&commands, &root, IMAGE), recorded.asked())
+        (update(&commands, &root, IMAGE), recorded.invocations())
     }
 
     #[test]
     fn machines_without_secure_boot_or_without_coreos_are_left_alone() {
         let (done, _) = run(EL9, answering("SecureBoot disabled\n"));
-        assert_eq!(done.unwrap(), Updated::NotNeeded);
+        assert_eq!(done.unwrap(), BootloaderUpdate::NotNeeded);
         let (done, asked) = run("ID=debian\n", answering("SecureBoot enabled\n"));
-        assert_eq!((done.unwrap(), asked), (Updated::NotNeeded, Vec::new()));
+        assert_eq!((done.unwrap(), asked), (BootloaderUpdate::NotNeeded, Vec::new()));
     }
 
     #[test]
     fn the_machines_own_service_comes_first_where_there_is_one() {
         let (done, asked) = run(EL9, answering("SecureBoot enabled\n"));
-        assert_eq!(done.unwrap(), Updated::ByService);
+        assert_eq!(done.unwrap(), BootloaderUpdate::ByService);
         assert_eq!(
             asked,
             ["mokutil --sb-state", "systemctl start bootloader-update.service"]
@@ -198,7 +207,7 @@ mod tests {
             EL9,
             answering("").failing("mokutil", 1, "EFI variables are not supported"),
         );
-        assert_eq!(done.unwrap(), Updated::ByService);
+        assert_eq!(done.unwrap(), BootloaderUpdate::ByService);
     }
 
     #[test]
@@ -211,7 +220,7 @@ mod tests {
             ),
         ] {
             let (done, asked) = run(release, recorded);
-            assert_eq!(done.unwrap(), Updated::ByImage);
+            assert_eq!(done.unwrap(), BootloaderUpdate::ByImage);
             assert!(asked.contains(&format!("podman pull -q {IMAGE}")), "{asked:?}");
             let last = asked.last().unwrap();
             assert!(last.starts_with("podman run --env INVOCATION_ID="), "{last}");
@@ -234,7 +243,7 @@ mod tests {
             program: &str,
             arguments: &[&str],
             environment: &[(&str, &str)],
-        ) -> Result<crate::command::Output, crate::command::CommandError> {
+        ) -> Result<crate::command::CommandOutput, crate::command::CommandError> {
             let mut output = self.0.run_with(program, arguments, environment)?;
             if program == "podman" && arguments.first() == Some(&"run") {
                 output.code = Some(1);
@@ -249,8 +258,8 @@ mod tests {
         let recorded = Arc::new(answering("SecureBoot enabled\n"));
         let commands: Arc<dyn Commands> = Arc::new(WithoutBootupctl(Arc::clone(&recorded)));
         let done = update(&commands, &root, IMAGE).unwrap();
-        assert_eq!(done, Updated::ByCopy { partitions: 2 });
-        let asked = recorded.asked();
+        assert_eq!(done, BootloaderUpdate::ByCopy { partitions: 2 });
+        let asked = recorded.invocations();
         let of = |program: &str| -> Vec<&String> {
             asked
                 .iter()
@@ -285,7 +294,7 @@ mod tests {
         let error = update(&commands, &root, IMAGE).unwrap_err();
         assert!(error.to_string().contains("No space left"), "{error}");
         let unmounted = recorded
-            .asked()
+            .invocations()
             .iter()
             .filter(|it| it.starts_with("umount "))
             .count();

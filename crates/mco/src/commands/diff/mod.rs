@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use mco_client::comparison::{self, Comparison};
+use mco_client::comparison::{self, ConfigComparison};
 use mco_core::config::parsed_config::ParsedConfig;
-use mco_core::config::render::Identity;
-use mco_core::config::rules::Rules;
+use mco_core::config::render::RenderIdentity;
+use mco_core::config::rules::AdministratorRules;
 use serde::Serialize;
 
 use super::VERSION;
-use crate::cli::{Base, Diff};
+use crate::cli::{BaseArguments, Diff};
 use crate::input;
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 
 #[derive(Serialize)]
 struct PoolComparison {
@@ -23,13 +23,13 @@ struct PoolComparison {
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<String>,
     #[serde(flatten)]
-    comparison: Comparison,
+    comparison: ConfigComparison,
     /// Unified diffs by path, if asked for.
     #[serde(skip)]
     texts: BTreeMap<String, String>,
 }
 
-pub fn run(arguments: &Diff) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &Diff) -> anyhow::Result<CommandOutcome> {
     let (old, new) = (
         entries(&arguments.old, &arguments.base)?,
         entries(&arguments.new, &arguments.base)?,
@@ -43,7 +43,7 @@ pub fn run(arguments: &Diff) -> anyhow::Result<Outcome> {
             old.get(pool).unwrap_or(&nothing),
             new.get(pool).unwrap_or(&nothing),
         );
-        let comparison = comparison::compare(old, new, &Rules::default());
+        let comparison = comparison::compare(old, new, &AdministratorRules::default());
         let texts = if arguments.show_contents {
             text::unified(&comparison, old, new)
         } else {
@@ -66,15 +66,19 @@ pub fn run(arguments: &Diff) -> anyhow::Result<Outcome> {
         )?,
     }
     let changed = comparisons.iter().any(|one| !one.comparison.changes.is_empty());
-    Ok(if changed { Outcome::Changes } else { Outcome::Done })
+    Ok(if changed {
+        CommandOutcome::Changes
+    } else {
+        CommandOutcome::Done
+    })
 }
 
 /// Returns the configs on one side, by pool; a single config has the empty name.
-fn entries(path: &Path, base: &Base) -> anyhow::Result<BTreeMap<String, ParsedConfig>> {
+fn entries(path: &Path, base: &BaseArguments) -> anyhow::Result<BTreeMap<String, ParsedConfig>> {
     if !path.is_dir() {
         return Ok(BTreeMap::from([(String::new(), single(path)?)]));
     }
-    let outcomes = input::cluster(path, base)?.render(Identity {
+    let outcomes = input::cluster(path, base)?.render(RenderIdentity {
         controller_version: VERSION,
         release_version: "",
     });
@@ -93,7 +97,7 @@ fn entries(path: &Path, base: &Base) -> anyhow::Result<BTreeMap<String, ParsedCo
 }
 
 fn single(path: &Path) -> anyhow::Result<ParsedConfig> {
-    let mut configs = input::cluster(path, &Base::default())?.inventory.configs;
+    let mut configs = input::cluster(path, &BaseArguments::default())?.inventory.configs;
     let (Some(config), true) = (configs.pop(), configs.is_empty()) else {
         bail!(
             "{}: has several MachineConfigs; use a file with one, or a directory of manifests",

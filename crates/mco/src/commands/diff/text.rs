@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use mco_client::change_list;
-use mco_client::comparison::Comparison;
+use mco_client::comparison::ConfigComparison;
 use mco_client::redaction;
 use mco_core::config::diff::ConfigDiff;
 use mco_core::config::disruption::Drain;
@@ -15,7 +15,11 @@ use crate::output;
 
 /// Returns unified diffs of the text files and units that change, by path or name, with possible secrets redacted.
 /// Files that are not world-readable are omitted.
-pub fn unified(comparison: &Comparison, old: &ParsedConfig, new: &ParsedConfig) -> BTreeMap<String, String> {
+pub fn unified(
+    comparison: &ConfigComparison,
+    old: &ParsedConfig,
+    new: &ParsedConfig,
+) -> BTreeMap<String, String> {
     let difference = |before: &str, after: &str| {
         let diff = TextDiff::from_lines(before, after);
         redaction::text(&diff.unified_diff().context_radius(3).to_string())
@@ -34,7 +38,11 @@ pub fn unified(comparison: &Comparison, old: &ParsedConfig, new: &ParsedConfig) 
     files.chain(units).collect()
 }
 
-pub fn describe(pool: Option<&str>, comparison: &Comparison, texts: &BTreeMap<String, String>) -> String {
+pub fn describe(
+    pool: Option<&str>,
+    comparison: &ConfigComparison,
+    texts: &BTreeMap<String, String>,
+) -> String {
     let mut text = String::new();
     if let Some(pool) = pool {
         let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "nothing".to_owned());
@@ -64,24 +72,28 @@ pub fn describe(pool: Option<&str>, comparison: &Comparison, texts: &BTreeMap<St
         let _ = writeln!(
             text,
             "    {}: {actions} ({})",
-            output::harmless(&cause.change),
+            output::escape_control_chars(&cause.change),
             cause.rule
         );
     }
     if let Drain::Needed { because } = &comparison.cost.drain {
-        let _ = writeln!(text, "    drained first, because {}", output::harmless(because));
+        let _ = writeln!(
+            text,
+            "    drained first, because {}",
+            output::escape_control_chars(because)
+        );
     }
     text
 }
 
 fn describe_changes(changes: &ConfigDiff, texts: &BTreeMap<String, String>, text: &mut String) {
     for line in change_list::lines(changes) {
-        let _ = writeln!(text, "  {}", output::harmless(&line.to_string()));
+        let _ = writeln!(text, "  {}", output::escape_control_chars(&line.to_string()));
         let diff = texts
             .get(&line.name)
             .filter(|_| ["file", "unit"].contains(&line.what));
         for line in diff.into_iter().flat_map(|diff| diff.lines()) {
-            let _ = writeln!(text, "      {}", output::harmless(line));
+            let _ = writeln!(text, "      {}", output::escape_control_chars(line));
         }
     }
 }

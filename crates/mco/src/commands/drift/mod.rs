@@ -10,18 +10,18 @@ use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use mco_api::{MachineConfig, MachineConfigNode, MachineConfigPool};
-use mco_client::drift::{self, Drift, Report};
+use mco_client::drift::{self, Drift, DriftReport};
 use mco_core::config::parsed_config::ParsedConfig;
-use mco_core::rollout::{NodeView, View};
+use mco_core::rollout::{NodeView, RolloutView};
 
 use super::plan;
 use crate::cli;
-use crate::connection::explained;
-use crate::output::{self, Outcome};
+use crate::connection::to_cli_error;
+use crate::output::{self, CommandOutcome};
 use crate::runtime;
 
-pub fn run(arguments: &cli::Drift) -> anyhow::Result<Outcome> {
-    runtime::ask(async move {
+pub fn run(arguments: &cli::DriftArguments) -> anyhow::Result<CommandOutcome> {
+    runtime::block_on(async move {
         let client = arguments.query.connection.client().await?;
         let mut report = read(&client, arguments.node.as_deref()).await?;
         report.drifted = with_sources(&client, report.drifted).await;
@@ -29,14 +29,14 @@ pub fn run(arguments: &cli::Drift) -> anyhow::Result<Outcome> {
             text::describe(&report, Timestamp::now())
         })?;
         Ok(if report.drifted.is_empty() {
-            Outcome::Done
+            CommandOutcome::Done
         } else {
-            Outcome::Changes
+            CommandOutcome::Changes
         })
     })
 }
 
-async fn read(client: &Client, only: Option<&str>) -> anyhow::Result<Report> {
+async fn read(client: &Client, only: Option<&str>) -> anyhow::Result<DriftReport> {
     let everything = ListParams::default();
     let drift_events = ListParams::default().fields("involvedObject.kind=Node");
     let (pools, nodes, progress, events) = (
@@ -51,8 +51,8 @@ async fn read(client: &Client, only: Option<&str>) -> anyhow::Result<Report> {
         progress.list(&everything),
         events.list(&drift_events),
     );
-    let pools = explained(pools, "list the pools")?;
-    let nodes = explained(nodes, "list the nodes")?;
+    let pools = to_cli_error(pools, "list the pools")?;
+    let nodes = to_cli_error(nodes, "list the nodes")?;
     // Optional: a user who may list nodes may lack permission for these.
     let progress = progress.map(|list| list.items).unwrap_or_default();
     let events = events.map(|list| list.items).unwrap_or_default();
@@ -65,7 +65,7 @@ async fn read(client: &Client, only: Option<&str>) -> anyhow::Result<Report> {
         bail!("there is no node {name}; see all nodes with: mco status --nodes");
     }
     let configs = configs_of_degraded(client, nodes.iter().map(NodeView::new)).await?;
-    let mut report = drift::report(&View::new(&pools, &nodes), &progress, &events, &configs);
+    let mut report = drift::report(&RolloutView::new(&pools, &nodes), &progress, &events, &configs);
     report.drifted.retain(|drift| is_asked_for(Some(&drift.node)));
     report.healed.retain(|healed| is_asked_for(Some(&healed.node)));
     Ok(report)
@@ -83,7 +83,7 @@ async fn configs_of_degraded<'n>(
     let configs: Api<MachineConfig> = Api::all(client.clone());
     let mut found = BTreeMap::new();
     for name in names {
-        let config = explained(configs.get_opt(name).await, &format!("read MachineConfig {name}"))?;
+        let config = to_cli_error(configs.get_opt(name).await, &format!("read MachineConfig {name}"))?;
         if let Some(entry) = config.and_then(|config| ParsedConfig::applicable(config).ok()) {
             found.insert(name.to_owned(), entry);
         }
@@ -96,7 +96,7 @@ async fn with_sources(client: &Client, drifted: Vec<Drift>) -> Vec<Drift> {
     if drifted.is_empty() {
         return drifted;
     }
-    let explanations = plan::explained_pools(client).await.unwrap_or_default();
+    let explanations = plan::plan_pools(client).await.unwrap_or_default();
     let source = |drift: &Drift| {
         let parts = explanations.get(&drift.pool)?.iter();
         let mut parts = parts.filter(|part| Some(&part.name) == drift.subject.as_ref());

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use mco_client::drift::{Drift, Report};
-use mco_client::words::ago;
+use mco_client::drift::{Drift, DriftReport};
+use mco_client::text::ago;
 
 use crate::input::count;
-use crate::output::harmless;
+use crate::output::escape_control_chars;
 
-pub fn describe(report: &Report, now: Timestamp) -> String {
+pub fn describe(report: &DriftReport, now: Timestamp) -> String {
     let mut text = String::new();
     if report.drifted.is_empty() {
         text.push_str("No node reports drift.\n");
@@ -22,8 +22,8 @@ pub fn describe(report: &Report, now: Timestamp) -> String {
         let _ = writeln!(
             text,
             "{} put back: {}{}",
-            harmless(&healed.node),
-            harmless(&healed.what),
+            escape_control_chars(&healed.node),
+            escape_control_chars(&healed.what),
             when.unwrap_or_default()
         );
     }
@@ -41,8 +41,8 @@ fn describe_one(drift: &Drift, now: Timestamp, text: &mut String) {
     let _ = writeln!(
         text,
         "{} (pool {}){}",
-        harmless(&drift.node),
-        harmless(&drift.pool),
+        escape_control_chars(&drift.node),
+        escape_control_chars(&drift.pool),
         since.unwrap_or_default()
     );
     let subject = drift
@@ -56,7 +56,7 @@ fn describe_one(drift: &Drift, now: Timestamp, text: &mut String) {
     let _ = writeln!(
         text,
         "  {}{more}",
-        harmless(&format!("{subject}{}", drift.difference))
+        escape_control_chars(&format!("{subject}{}", drift.difference))
     );
     if let Some(wanted) = &drift.wanted {
         let hash: String = wanted.sha256.chars().take(12).collect();
@@ -67,7 +67,7 @@ fn describe_one(drift: &Drift, now: Timestamp, text: &mut String) {
         );
     }
     if let Some(source) = &drift.set_by {
-        let _ = writeln!(text, "  set by MachineConfig {}", harmless(source));
+        let _ = writeln!(text, "  set by MachineConfig {}", escape_control_chars(source));
     }
-    let _ = writeln!(text, "  compared with {}", harmless(&drift.config));
+    let _ = writeln!(text, "  compared with {}", escape_control_chars(&drift.config));
 }

@@ -8,7 +8,7 @@ use mco_api::vocabulary::names;
 use mco_client::redaction;
 use serde_json::Value;
 
-use super::Gathered;
+use super::GatheredFiles;
 use super::bundle::{self, Bundle};
 
 /// Only the end of a log is gathered.
@@ -16,41 +16,41 @@ const LOG_LINES: i64 = 5000;
 
 /// One kind of objects to gather.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct GatherKind {
     group: &'static str,
     version: &'static str,
     pub kind: &'static str,
-    scope: Scope,
+    scope: GatherScope,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Scope {
+enum GatherScope {
     /// All objects of the cluster.
     All,
     Namespace(&'static str),
 }
 
-const fn all(group: &'static str, version: &'static str, kind: &'static str) -> Wanted {
-    Wanted {
+const fn all(group: &'static str, version: &'static str, kind: &'static str) -> GatherKind {
+    GatherKind {
         group,
         version,
         kind,
-        scope: Scope::All,
+        scope: GatherScope::All,
     }
 }
 
-const fn ours(group: &'static str, version: &'static str, kind: &'static str) -> Wanted {
-    Wanted {
+const fn ours(group: &'static str, version: &'static str, kind: &'static str) -> GatherKind {
+    GatherKind {
         group,
         version,
         kind,
-        scope: Scope::Namespace(names::NAMESPACE),
+        scope: GatherScope::Namespace(names::NAMESPACE),
     }
 }
 
 const GROUP: &str = "machineconfiguration.openshift.io";
 
-pub const WANTED: &[Wanted] = &[
+pub const WANTED: &[GatherKind] = &[
     all(GROUP, "v1", "MachineConfig"),
     all(GROUP, "v1", "MachineConfigPool"),
     all(GROUP, "v1", "MachineConfigNode"),
@@ -74,8 +74,8 @@ pub const WANTED: &[Wanted] = &[
     all("config.openshift.io", "v1", "ImageDigestMirrorSet"),
     all("config.openshift.io", "v1", "ImageTagMirrorSet"),
     all("", "v1", "Node"),
-    Wanted {
-        scope: Scope::Namespace("default"),
+    GatherKind {
+        scope: GatherScope::Namespace("default"),
         ..all("", "v1", "Event")
     },
     ours("", "v1", "Event"),
@@ -96,12 +96,12 @@ pub enum Collection {
     Refused(String),
 }
 
-impl Wanted {
+impl GatherKind {
     pub async fn list(&self, client: &Client) -> Collection {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(self.group, self.version, self.kind));
         let api: Api<DynamicObject> = match self.scope {
-            Scope::All => Api::all_with(client.clone(), &resource),
-            Scope::Namespace(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            GatherScope::All => Api::all_with(client.clone(), &resource),
+            GatherScope::Namespace(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         };
         match api.list(&ListParams::default()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Collection::UnknownKind,
@@ -123,7 +123,7 @@ impl Wanted {
 }
 
 /// Adds the last lines of the logs of all our containers. A cluster without pods, such as `mco up`, has none.
-pub async fn logs(client: &Client, bundle: &mut Bundle, gathered: &mut Gathered) -> anyhow::Result<()> {
+pub async fn logs(client: &Client, bundle: &mut Bundle, gathered: &mut GatheredFiles) -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), names::NAMESPACE);
     // An error was reported when pods were listed as objects.
     let found = pods.list(&ListParams::default()).await.map(|list| list.items);

@@ -15,11 +15,11 @@ use serde::Serialize;
 use serde_json::json;
 
 use self::bundle::Bundle;
-use self::collect::{Collection, Wanted};
+use self::collect::{Collection, GatherKind};
 use super::{VERSION, status};
 use crate::cli::Gather;
 use crate::input::count;
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 use crate::runtime;
 
 const ABOUT: &str = "\
@@ -37,7 +37,7 @@ token or a private key. Names, paths, addresses, annotations and messages are un
 the bundle.
 ";
 
-pub fn run(arguments: &Gather) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &Gather) -> anyhow::Result<CommandOutcome> {
     let started = Timestamp::now();
     let path = match &arguments.out {
         Some(path) => path.clone(),
@@ -52,16 +52,16 @@ pub fn run(arguments: &Gather) -> anyhow::Result<Outcome> {
             path.display()
         );
     }
-    runtime::ask(async move {
+    runtime::block_on(async move {
         let client = arguments.query.connection.client().await?;
         let gathered = gather(&client, &path, started).await?;
         output::show(arguments.query.output.format, &gathered, || describe(&gathered))?;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     })
 }
 
 #[derive(Debug, Serialize)]
-struct Gathered {
+struct GatheredFiles {
     path: PathBuf,
     objects: usize,
     logs: usize,
@@ -71,7 +71,7 @@ struct Gathered {
     missing: Vec<String>,
 }
 
-async fn gather(client: &Client, path: &Path, started: Timestamp) -> anyhow::Result<Gathered> {
+async fn gather(client: &Client, path: &Path, started: Timestamp) -> anyhow::Result<GatheredFiles> {
     // First, because it reports an unreachable cluster in one sentence.
     let pools = status::read(client).await?;
     let mut bundle = Bundle::create(path, started)?;
@@ -81,7 +81,7 @@ async fn gather(client: &Client, path: &Path, started: Timestamp) -> anyhow::Res
         redaction::text(&status::text::describe(&pools, true, started)).as_bytes(),
     )?;
     bundle.add("version.yaml", versions(client, started).await.as_bytes())?;
-    let mut gathered = Gathered {
+    let mut gathered = GatheredFiles {
         path: path.to_owned(),
         objects: 0,
         logs: 0,
@@ -119,7 +119,7 @@ async fn versions(client: &Client, started: Timestamp) -> String {
     goyaml::to_string(&json!({"mco": VERSION, "server": server, "gathered": started}))
 }
 
-fn add_object(bundle: &mut Bundle, wanted: &Wanted, mut object: serde_json::Value) -> anyhow::Result<()> {
+fn add_object(bundle: &mut Bundle, wanted: &GatherKind, mut object: serde_json::Value) -> anyhow::Result<()> {
     let text = |pointer: &str| object.pointer(pointer).and_then(|value| value.as_str());
     let name = text("/metadata/name").unwrap_or("unnamed");
     let file = match text("/metadata/namespace") {
@@ -131,7 +131,7 @@ fn add_object(bundle: &mut Bundle, wanted: &Wanted, mut object: serde_json::Valu
     bundle.add(&path, goyaml::to_string(&object).as_bytes())
 }
 
-fn describe(gathered: &Gathered) -> String {
+fn describe(gathered: &GatheredFiles) -> String {
     let mut text = format!(
         "{}: {} and {}, secrets removed\n",
         gathered.path.display(),

@@ -9,50 +9,50 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_client::advice::{self, Advice};
-use mco_client::overview::{NodeOverview, Standing, overview};
+use mco_client::overview::{NodeOverview, NodeStanding, overview};
 use mco_client::timeline::{self, Timeline};
-use mco_core::rollout::{NodeView, View};
+use mco_core::rollout::{NodeView, RolloutView};
 use serde::Serialize;
 
 use crate::cli;
-use crate::connection::explained;
-use crate::output::{self, Outcome};
+use crate::connection::to_cli_error;
+use crate::output::{self, CommandOutcome};
 use crate::runtime;
 
 /// The report about one node.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report {
+struct NodeStatusReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<String>,
     #[serde(flatten)]
     node: NodeOverview,
     #[serde(skip_serializing_if = "Option::is_none")]
-    trouble: Option<Trouble>,
+    trouble: Option<NodeTroubleReport>,
     timeline: Timeline,
 }
 
 /// The cause of a degraded node, and the remedy.
 #[derive(Debug, Serialize)]
-struct Trouble {
+struct NodeTroubleReport {
     complaint: String,
     #[serde(flatten)]
     advice: &'static Advice,
 }
 
-pub fn run(arguments: &cli::Node) -> anyhow::Result<Outcome> {
-    runtime::ask(async move {
+pub fn run(arguments: &cli::NodeArguments) -> anyhow::Result<CommandOutcome> {
+    runtime::block_on(async move {
         let client = arguments.query.connection.client().await?;
         let now = Timestamp::now();
         let report = read(&client, &arguments.name, now).await?;
         output::show(arguments.query.output.format, &report, || {
             text::describe(&report, now)
         })?;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     })
 }
 
-async fn read(client: &Client, name: &str, now: Timestamp) -> anyhow::Result<Report> {
+async fn read(client: &Client, name: &str, now: Timestamp) -> anyhow::Result<NodeStatusReport> {
     let everything = ListParams::default();
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     let nodes: Api<Node> = Api::all(client.clone());
@@ -66,8 +66,8 @@ async fn read(client: &Client, name: &str, now: Timestamp) -> anyhow::Result<Rep
         events_about(&events, "Node", Some(name)),
         events_about(&events, "MachineConfigPool", None),
     );
-    let pools = explained(pools, "list the pools")?;
-    let nodes = explained(nodes, "list the nodes")?;
+    let pools = to_cli_error(pools, "list the pools")?;
+    let nodes = to_cli_error(nodes, "list the nodes")?;
     let Some(node) = nodes
         .iter()
         .find(|node| node.metadata.name.as_deref() == Some(name))
@@ -77,7 +77,7 @@ async fn read(client: &Client, name: &str, now: Timestamp) -> anyhow::Result<Rep
     // Optional: not every cluster has them, and a user who may list nodes may lack permission.
     let progress = progress.ok().flatten();
     let events: Vec<Event> = about_node.into_iter().chain(about_pools).collect();
-    let view = View::new(&pools, &nodes);
+    let view = RolloutView::new(&pools, &nodes);
     let found = overview(&view, &progress, now).into_iter().find_map(|pool| {
         let mut nodes = pool.nodes.into_iter();
         let node = nodes.find(|node| node.name == name)?;
@@ -87,10 +87,10 @@ async fn read(client: &Client, name: &str, now: Timestamp) -> anyhow::Result<Rep
         Some((pool, node)) => (Some(pool), node),
         None => (None, outsider(node)),
     };
-    Ok(Report {
+    Ok(NodeStatusReport {
         pool,
         node: overview,
-        trouble: trouble(node),
+        trouble: advice_for(node),
         timeline: timeline::timeline(name, progress.as_ref(), &events, now),
     })
 }
@@ -111,20 +111,20 @@ fn outsider(node: &Node) -> NodeOverview {
     let view = NodeView::new(node);
     NodeOverview {
         name: view.name.to_owned(),
-        standing: Standing::Waiting,
+        standing: NodeStanding::Waiting,
         state: view.state.to_owned(),
         current: view.current_config.to_owned(),
         desired: view.desired_config.to_owned(),
-        ready: view.kubelet_is_well(),
+        ready: view.is_kubelet_healthy(),
         cordoned: view.is_unschedulable(),
         doing: "belongs to no pool, or to more than one custom pool".to_owned(),
         since: None,
     }
 }
 
-fn trouble(node: &Node) -> Option<Trouble> {
+fn advice_for(node: &Node) -> Option<NodeTroubleReport> {
     let view = NodeView::new(node);
-    view.is_degraded().then(|| Trouble {
+    view.is_degraded().then(|| NodeTroubleReport {
         complaint: view.reason.to_owned(),
         advice: advice::for_complaint(view.reason),
     })

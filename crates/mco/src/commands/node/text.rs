@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use mco_client::words::{ago, lasting, moment};
+use mco_client::text::{ago, lasting, moment};
 
-use super::Report;
-use crate::output::harmless;
+use super::NodeStatusReport;
+use crate::output::escape_control_chars;
 use crate::table::Table;
 
-pub fn describe(report: &Report, now: Timestamp) -> String {
+pub fn describe(report: &NodeStatusReport, now: Timestamp) -> String {
     let node = &report.node;
     let mut text = String::new();
     let state = match node.state.as_str() {
@@ -29,13 +29,13 @@ pub fn describe(report: &Report, now: Timestamp) -> String {
     let since = node.since.map(|since| format!(", for {}", ago(now, since)));
     lines.push(("now", format!("{}{}", node.doing, since.unwrap_or_default())));
     for (name, value) in lines {
-        let _ = writeln!(text, "{name:9} {}", harmless(&value));
+        let _ = writeln!(text, "{name:9} {}", escape_control_chars(&value));
     }
     if let Some(trouble) = &report.trouble {
         let _ = writeln!(
             text,
             "\ndegraded  {}",
-            harmless(&trouble.complaint).replace('\n', "\n          ")
+            escape_control_chars(&trouble.complaint).replace('\n', "\n          ")
         );
         let _ = writeln!(text, "meaning   {}", trouble.advice.meaning);
         for (index, step) in trouble.advice.steps.iter().enumerate() {
@@ -58,7 +58,7 @@ fn configs(current: &str, desired: &str) -> String {
     }
 }
 
-fn timeline(report: &Report) -> String {
+fn timeline(report: &NodeStatusReport) -> String {
     let timeline = &report.timeline;
     if timeline.moments.is_empty() {
         return "No events of its last update exist; the cluster deletes events after a while.\n".to_owned();

@@ -8,22 +8,24 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use mco_core::generators::os_streams::release::ReleaseImages;
-use mco_operator::Options;
-use mco_operator::bootstrap::{self, Copies, File, Images, Inputs, Places};
+use mco_operator::OperatorOptions;
+use mco_operator::bootstrap::{
+    self, BootstrapCopies, BootstrapFile, BootstrapImages, BootstrapInputs, Places,
+};
 
 use crate::cli::Bootstrap;
 use crate::commands::VERSION;
 use crate::input;
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 
 /// The default directory of an installer's manifests, and the names of the required ones.
 const ASSETS: &str = "/assets/manifests";
 
-pub fn run(arguments: &Bootstrap) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &Bootstrap) -> anyhow::Result<CommandOutcome> {
     let (inputs, release_version) = read(arguments)?;
-    let options = Options {
+    let options = OperatorOptions {
         release_version,
-        ..Options::new(VERSION)
+        ..OperatorOptions::new(VERSION)
     };
     let files = bootstrap::files(&inputs, &Places::default(), &options)?;
     let mut summary = String::new();
@@ -32,10 +34,10 @@ pub fn run(arguments: &Bootstrap) -> anyhow::Result<Outcome> {
         let _ = writeln!(summary, "{}", arguments.dest_dir.join(&file.path).display());
     }
     output::print(&summary)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn read(arguments: &Bootstrap) -> anyhow::Result<(Inputs, Option<String>)> {
+fn read(arguments: &Bootstrap) -> anyhow::Result<(BootstrapInputs, Option<String>)> {
     let release = arguments.image_references.as_deref();
     let release = release.map(input::document).transpose()?;
     let images = release.as_ref().map(ReleaseImages::read).transpose();
@@ -49,12 +51,12 @@ fn read(arguments: &Bootstrap) -> anyhow::Result<(Inputs, Option<String>)> {
         .filter(|version| !version.is_empty());
     let bytes = |file: &Option<PathBuf>| file.as_deref().map(input::bytes).transpose();
     let root_ca = bytes(&arguments.root_ca)?.unwrap_or_default();
-    let inputs = Inputs {
+    let inputs = BootstrapInputs {
         manifests: manifests(arguments)?,
         copies: if arguments.manifests.is_some() {
-            Copies::Made
+            BootstrapCopies::Made
         } else {
-            Copies::Elsewhere
+            BootstrapCopies::Elsewhere
         },
         root_ca: String::from_utf8(root_ca)
             .with_context(|| format!("{}: not text", shown(arguments.root_ca.as_ref())))?,
@@ -108,8 +110,11 @@ fn manifests(arguments: &Bootstrap) -> anyhow::Result<Vec<mco_core::config::mani
 }
 
 /// Returns the images of the release, overridden by those that have an option of their own.
-fn images(arguments: &Bootstrap, release: Option<&ReleaseImages>) -> anyhow::Result<Images> {
-    let mut images = release.map(Images::of_release).transpose()?.unwrap_or_default();
+fn images(arguments: &Bootstrap, release: Option<&ReleaseImages>) -> anyhow::Result<BootstrapImages> {
+    let mut images = release
+        .map(BootstrapImages::of_release)
+        .transpose()?
+        .unwrap_or_default();
     let given = &arguments.images;
     if let Some(image) = &given.machine_config_operator_image {
         images.set_operator(image);
@@ -138,7 +143,7 @@ fn images(arguments: &Bootstrap, release: Option<&ReleaseImages>) -> anyhow::Res
     Ok(images)
 }
 
-fn write(destination: &Path, file: &File) -> anyhow::Result<()> {
+fn write(destination: &Path, file: &BootstrapFile) -> anyhow::Result<()> {
     let path = destination.join(&file.path);
     let failed = || format!("cannot write {}", path.display());
     if let Some(directory) = path.parent() {

@@ -11,26 +11,26 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Client;
 use mco_client::explain::{self, Explanation};
-use mco_client::forecast::{self, Edit, ObjectForecast, Situation};
+use mco_client::forecast::{self, Edit, ObjectForecast, PlanContext};
 use mco_client::overview::PoolOverview;
-use mco_client::plan::{PlanError, Report, known};
+use mco_client::plan::{ClusterPlanError, PlanReport, ensure_exists};
 use mco_core::config::manifest::Manifest;
-use mco_core::config::render::Identity;
-use mco_core::config::rules::Rules;
-use mco_core::pipeline::bootstrap::{self, BootstrapError, Cluster};
+use mco_core::config::render::RenderIdentity;
+use mco_core::config::rules::AdministratorRules;
+use mco_core::pipeline::bootstrap::{self, BootstrapCluster, BootstrapError};
 
 use super::VERSION;
-use crate::cli::{Base, Plan};
-use crate::connection::worded;
+use crate::cli::{BaseArguments, PlanArguments};
+use crate::connection::describe_error;
 use crate::input::{self, count};
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 use crate::runtime;
 
-pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &PlanArguments) -> anyhow::Result<CommandOutcome> {
     let edits = edits(arguments)?;
     let report = match &arguments.manifests {
         Some(directory) => offline(read_all(std::slice::from_ref(directory))?, &edits, arguments)?,
-        None => runtime::ask(online(&edits, arguments))?,
+        None => runtime::block_on(online(&edits, arguments))?,
     };
     output::show(arguments.output, &report, || {
         text::describe(&report, arguments.show_contents)
@@ -42,9 +42,9 @@ pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
             .iter()
             .any(|object| is_unusable_edit(object, &edits));
     Ok(match report.is_change() {
-        _ if failed => Outcome::Refused,
-        true => Outcome::Changes,
-        false => Outcome::Done,
+        _ if failed => CommandOutcome::Refused,
+        true => CommandOutcome::Changes,
+        false => CommandOutcome::Done,
     })
 }
 
@@ -60,7 +60,7 @@ fn is_unusable_edit(object: &ObjectForecast, edits: &[Edit]) -> bool {
 /// Returns whether the pool's target contains the current version of all its MachineConfigs, which is false right after
 /// a change.
 pub async fn is_rendered(client: &Client, pool: &PoolOverview) -> anyhow::Result<bool> {
-    let sources = cluster::sources(client).await.map_err(worded)?;
+    let sources = cluster::sources(client).await.map_err(describe_error)?;
     let outcomes = assembled(bootstrap::adopt(sources.objects))?.render(IDENTITY);
     let outcome = outcomes.into_iter().find(|outcome| outcome.name() == pool.name);
     Ok(match outcome.map(|outcome| outcome.result) {
@@ -70,8 +70,8 @@ pub async fn is_rendered(client: &Client, pool: &PoolOverview) -> anyhow::Result
 }
 
 /// Returns the provenance of each part of each pool's config, without the pools that cannot be rendered.
-pub async fn explained_pools(client: &Client) -> anyhow::Result<BTreeMap<String, Vec<Explanation>>> {
-    let sources = cluster::sources(client).await.map_err(worded)?;
+pub async fn plan_pools(client: &Client) -> anyhow::Result<BTreeMap<String, Vec<Explanation>>> {
+    let sources = cluster::sources(client).await.map_err(describe_error)?;
     let outcomes = assembled(bootstrap::adopt(sources.objects))?.render(IDENTITY);
     let explained = outcomes.into_iter().filter_map(|outcome| {
         let name = outcome.name().to_owned();
@@ -81,13 +81,17 @@ pub async fn explained_pools(client: &Client) -> anyhow::Result<BTreeMap<String,
 }
 
 /// Returns the plan of the edits: what they would change in the cluster.
-pub async fn foretell(client: &Client, edits: &[Edit], base: &Base) -> anyhow::Result<Report> {
+pub async fn plan_cluster(
+    client: &Client,
+    edits: &[Edit],
+    base: &BaseArguments,
+) -> anyhow::Result<PlanReport> {
     let base = input::BaseInputs::read(base)?;
-    let report = mco_client::plan::foretell(client, edits, &base.settings()).await;
-    report.map_err(explained)
+    let report = mco_client::plan::plan(client, edits, &base.settings()).await;
+    report.map_err(to_plan_error)
 }
 
-fn edits(arguments: &Plan) -> anyhow::Result<Vec<Edit>> {
+fn edits(arguments: &PlanArguments) -> anyhow::Result<Vec<Edit>> {
     let applied = read_all(&arguments.files)?.into_iter().map(Edit::Apply);
     Ok(applied
         .chain(arguments.delete.iter().cloned().map(Edit::Delete))
@@ -113,15 +117,15 @@ where
     Ok(them.map(Manifest::decode).collect::<Result<_, _>>()?)
 }
 
-fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::Result<Report> {
-    known(&objects, edits).map_err(explained)?;
+fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &PlanArguments) -> anyhow::Result<PlanReport> {
+    ensure_exists(&objects, edits).map_err(to_plan_error)?;
     let base = input::BaseInputs::read(&arguments.base)?;
     let settings = base.settings();
     let (after, refused) = forecast::edited(&objects, edits);
     let nodes: Vec<Node> = of_kind(&after, "v1", "Node")?;
     let pods: Vec<Pod> = of_kind(&after, "v1", "Pod")?;
     let budgets: Vec<PodDisruptionBudget> = of_kind(&after, "policy/v1", "PodDisruptionBudget")?;
-    let rules = forecast::rules(&after, Rules::default())?;
+    let rules = forecast::rules(&after, AdministratorRules::default())?;
     let before = assembled(bootstrap::assemble(objects, &settings))?;
     let after = assembled(bootstrap::assemble(after, &settings))?;
     for warning in &after.warnings {
@@ -132,14 +136,14 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::
         .into_iter()
         .filter_map(|outcome| Some((outcome.name().to_owned(), outcome.result.ok()?.rendered.config)))
         .collect();
-    let situation = Situation {
+    let situation = PlanContext {
         current,
         nodes: &nodes,
         pods: &pods,
         budgets: &budgets,
         rules,
     };
-    Ok(Report {
+    Ok(PlanReport {
         refused,
         objects: forecast::objects(&after),
         pools: forecast::forecast(&after, IDENTITY, &situation),
@@ -147,27 +151,27 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::
     })
 }
 
-async fn online(edits: &[Edit], arguments: &Plan) -> anyhow::Result<Report> {
+async fn online(edits: &[Edit], arguments: &PlanArguments) -> anyhow::Result<PlanReport> {
     let client = arguments.connection.client().await?;
-    foretell(&client, edits, &arguments.base).await
+    plan_cluster(&client, edits, &arguments.base).await
 }
 
 /// Converts the error to one with command line hints.
-fn explained(error: PlanError) -> anyhow::Error {
+fn to_plan_error(error: ClusterPlanError) -> anyhow::Error {
     match error {
-        PlanError::NothingToDelete(_) => anyhow!("--delete: {error}"),
-        PlanError::Unusable(errors) => unusable(&errors),
-        PlanError::Manifest(error) => error.into(),
-        PlanError::Read(error) => worded(error),
+        ClusterPlanError::NothingToDelete(_) => anyhow!("--delete: {error}"),
+        ClusterPlanError::Unusable(errors) => unusable(&errors),
+        ClusterPlanError::Manifest(error) => error.into(),
+        ClusterPlanError::Read(error) => describe_error(error),
     }
 }
 
-pub const IDENTITY: Identity<'static> = Identity {
+pub const IDENTITY: RenderIdentity<'static> = RenderIdentity {
     controller_version: VERSION,
     release_version: "",
 };
 
-pub fn assembled(result: Result<Cluster, Vec<BootstrapError>>) -> anyhow::Result<Cluster> {
+pub fn assembled(result: Result<BootstrapCluster, Vec<BootstrapError>>) -> anyhow::Result<BootstrapCluster> {
     result.map_err(|errors| unusable(&errors))
 }
 

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use mco_client::forecast::PoolForecast;
-use mco_client::plan::Report;
+use mco_client::plan::PlanReport;
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::rollout::PoolWaves;
 
 use crate::commands::diff::text as diff;
 use crate::input::count;
-use crate::output::harmless;
+use crate::output::escape_control_chars;
 
-pub fn describe(report: &Report, show_contents: bool) -> String {
+pub fn describe(report: &PlanReport, show_contents: bool) -> String {
     let mut text = String::new();
     for refusal in &report.refused {
         for problem in &refusal.problems {
@@ -21,7 +21,7 @@ pub fn describe(report: &Report, show_contents: bool) -> String {
                 "refused: {} {:?}: {}",
                 refusal.kind,
                 refusal.name,
-                harmless(&problem.to_string())
+                escape_control_chars(&problem.to_string())
             );
         }
     }
@@ -34,7 +34,7 @@ pub fn describe(report: &Report, show_contents: bool) -> String {
             "{} {:?} is invalid, so pools keep the config that was generated from it before: {}",
             object.kind,
             object.name,
-            harmless(&object.message)
+            escape_control_chars(&object.message)
         );
     }
     let nothing = ParsedConfig::default();
@@ -50,7 +50,7 @@ fn describe_pool(pool: &PoolForecast, old: &ParsedConfig, show_contents: bool) -
         return format!(
             "pool {}: cannot be rendered, so its nodes do not change\n  {}\n",
             pool.pool,
-            harmless(error).replace('\n', "\n  ")
+            escape_control_chars(error).replace('\n', "\n  ")
         );
     }
     let texts = if show_contents {
@@ -60,7 +60,7 @@ fn describe_pool(pool: &PoolForecast, old: &ParsedConfig, show_contents: bool) -
     };
     let mut text = diff::describe(Some(&pool.pool), &pool.comparison, &texts);
     for one in &pool.overrides {
-        let names = |parts: &[mco_client::explain::Part]| {
+        let names = |parts: &[mco_client::explain::ConfigPart]| {
             let names = parts.iter().map(|part| part.machine_config.as_str());
             names.collect::<Vec<_>>().join(", ")
         };
@@ -68,7 +68,7 @@ fn describe_pool(pool: &PoolForecast, old: &ParsedConfig, show_contents: bool) -
             text,
             "  {} {}: {} overrides {}",
             one.section,
-            harmless(&one.name),
+            escape_control_chars(&one.name),
             names(&one.from),
             names(&one.overridden)
         );

@@ -12,14 +12,14 @@ use mco_core::config::rendered_configs;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::cli::{History, OnePool, Rollout, RolloutAction};
-use crate::connection::explained;
-use crate::output::{self, Outcome};
+use crate::cli::{HistoryArguments, OnePool, Rollout, RolloutAction};
+use crate::connection::to_cli_error;
+use crate::output::{self, CommandOutcome};
 use crate::runtime;
 use crate::table::Table;
 
-pub fn run(arguments: Rollout) -> anyhow::Result<Outcome> {
-    runtime::ask(async move {
+pub fn run(arguments: Rollout) -> anyhow::Result<CommandOutcome> {
+    runtime::block_on(async move {
         match arguments.action {
             RolloutAction::Pause(pool) => set_paused(&pool, true).await,
             RolloutAction::Resume(pool) => set_paused(&pool, false).await,
@@ -29,25 +29,25 @@ pub fn run(arguments: Rollout) -> anyhow::Result<Outcome> {
     })
 }
 
-async fn set_paused(arguments: &OnePool, paused: bool) -> anyhow::Result<Outcome> {
+async fn set_paused(arguments: &OnePool, paused: bool) -> anyhow::Result<CommandOutcome> {
     let client = arguments.connection.client().await?;
     let pools: Api<MachineConfigPool> = Api::all(client);
-    let pool = explained(
+    let pool = to_cli_error(
         pools.get(&arguments.pool).await,
         &format!("read pool {}", arguments.pool),
     )?;
     let word = if paused { "paused" } else { "resumed" };
     if pool.spec.paused == paused {
         output::print(&format!("pool {} is already {word}\n", arguments.pool))?;
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
     let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
     let changed = pools
         .patch(&arguments.pool, &PatchParams::default(), &patch)
         .await;
-    explained(changed, &format!("change pool {}", arguments.pool))?;
+    to_cli_error(changed, &format!("change pool {}", arguments.pool))?;
     output::print(&format!("pool {} {word}\n", arguments.pool))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// One config of a pool's history.
@@ -60,11 +60,11 @@ struct Had {
     state: &'static str,
 }
 
-async fn history(arguments: &History) -> anyhow::Result<Outcome> {
+async fn history(arguments: &HistoryArguments) -> anyhow::Result<CommandOutcome> {
     let name = &arguments.of.pool;
     let client = arguments.of.connection.client().await?;
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    let pool = explained(pools.get(name).await, &format!("read pool {name}"))?;
+    let pool = to_cli_error(pools.get(name).await, &format!("read pool {name}"))?;
     let mut configs = rendered_for(&client, name).await?;
     if configs.is_empty() {
         bail!("pool {name} has no rendered config yet");
@@ -91,7 +91,7 @@ async fn history(arguments: &History) -> anyhow::Result<Outcome> {
     };
     let all: Vec<Had> = configs.iter().map(had).collect();
     output::show(arguments.output.format, &all, || listed(&all))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn listed(all: &[Had]) -> String {
@@ -106,7 +106,7 @@ fn listed(all: &[Had]) -> String {
 /// Returns the rendered configs of a pool.
 async fn rendered_for(client: &Client, pool: &str) -> anyhow::Result<Vec<PartialObjectMeta<MachineConfig>>> {
     let configs: Api<MachineConfig> = Api::all(client.clone());
-    let all = explained(
+    let all = to_cli_error(
         configs.list_metadata(&ListParams::default()).await,
         "list the MachineConfigs",
     )?;

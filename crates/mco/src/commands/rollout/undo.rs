@@ -9,26 +9,26 @@ use kube::{Api, Client, ResourceExt as _};
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_client::forecast::Edit;
 use mco_client::undo::{self, Former, SourceEdit};
-use mco_core::config::manifest::{Manifest, Origin};
+use mco_core::config::manifest::{Manifest, ManifestOrigin};
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::rendered_configs;
 use mco_core::pipeline::bootstrap;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::cli::{Base, Format, Undo};
+use crate::cli::{BaseArguments, OutputFormat, UndoArguments};
 use crate::commands::plan::{self, cluster};
-use crate::connection::{explained, worded};
+use crate::connection::{describe_error, to_cli_error};
 use crate::input::count;
-use crate::output::{self, Outcome, harmless};
+use crate::output::{self, CommandOutcome, escape_control_chars};
 
-pub async fn run(arguments: &Undo) -> anyhow::Result<Outcome> {
+pub async fn run(arguments: &UndoArguments) -> anyhow::Result<CommandOutcome> {
     let client = arguments.connection.client().await?;
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     let read = pools.get_opt(&arguments.pool).await;
-    let pool = explained(read, &format!("read pool {}", arguments.pool))?
+    let pool = to_cli_error(read, &format!("read pool {}", arguments.pool))?
         .ok_or_else(|| anyhow!("there is no pool {}", arguments.pool))?;
-    let objects = cluster::sources(&client).await.map_err(worded)?.objects;
+    let objects = cluster::sources(&client).await.map_err(describe_error)?.objects;
     let sources = plan::assembled(bootstrap::adopt(objects.clone()))?;
     let renders = sources
         .render(plan::IDENTITY)
@@ -45,13 +45,13 @@ pub async fn run(arguments: &Undo) -> anyhow::Result<Outcome> {
         missing_source: &missing_source,
     };
     let undo = undo::undo(&sources, &arguments.pool, former, plan::IDENTITY)?;
-    let report = Report {
+    let report = UndoReport {
         pool: &arguments.pool,
         from: pool.target_name(),
         to: entry.name(),
         result: &undo.result,
         edits: undo.edits.iter().map(ReportedEdit::of).collect(),
-        plan: plan::foretell(&client, &plan_edits(&undo.edits)?, &Base::default()).await?,
+        plan: plan::plan_cluster(&client, &plan_edits(&undo.edits)?, &BaseArguments::default()).await?,
         done: !arguments.dry_run,
     };
     match arguments.output {
@@ -63,14 +63,14 @@ pub async fn run(arguments: &Undo) -> anyhow::Result<Outcome> {
 /// The result of the undo, or of its dry run.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report<'a> {
+struct UndoReport<'a> {
     pool: &'a str,
     from: &'a str,
     to: &'a str,
     /// The name of the rendered config, which differs when the pool's MachineConfigs differ from the former ones.
     result: &'a str,
     edits: Vec<ReportedEdit<'a>>,
-    plan: mco_client::plan::Report,
+    plan: mco_client::plan::PlanReport,
     done: bool,
 }
 
@@ -97,47 +97,47 @@ impl<'a> ReportedEdit<'a> {
 /// Applies the undo and prints a report for programs.
 async fn for_a_program(
     client: &Client,
-    format: Format,
+    format: OutputFormat,
     edits: &[SourceEdit],
-    report: &Report<'_>,
-) -> anyhow::Result<Outcome> {
+    report: &UndoReport<'_>,
+) -> anyhow::Result<CommandOutcome> {
     if report.done {
         write(client, edits).await?;
     }
     output::print_as(format, report)?;
     Ok(if report.done {
-        Outcome::Done
+        CommandOutcome::Done
     } else {
-        Outcome::Changes
+        CommandOutcome::Changes
     })
 }
 
 /// Prints the plan, asks for confirmation and applies the undo.
 async fn for_a_person(
     client: &Client,
-    arguments: &Undo,
+    arguments: &UndoArguments,
     edits: &[SourceEdit],
-    report: &Report<'_>,
-) -> anyhow::Result<Outcome> {
+    report: &UndoReport<'_>,
+) -> anyhow::Result<CommandOutcome> {
     output::print(&describe(report))?;
     if arguments.dry_run {
-        return Ok(Outcome::Changes);
+        return Ok(CommandOutcome::Changes);
     }
     if !arguments.yes && !crate::input::confirmed()? {
         output::print("nothing was changed\n")?;
-        return Ok(Outcome::Refused);
+        return Ok(CommandOutcome::Refused);
     }
     write(client, edits).await?;
     output::print(&format!(
         "\npool {0} goes back to {1}; follow it with: mco status {0} --watch\n",
         report.pool, report.result
     ))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 async fn rendered_of(client: &Client, pool: &str) -> anyhow::Result<Vec<MachineConfig>> {
     let configs: Api<MachineConfig> = Api::all(client.clone());
-    let all = explained(
+    let all = to_cli_error(
         configs.list(&ListParams::default()).await,
         "list the MachineConfigs",
     )?;
@@ -147,7 +147,7 @@ async fn rendered_of(client: &Client, pool: &str) -> anyhow::Result<Vec<MachineC
 
 async fn former(
     client: &Client,
-    arguments: &Undo,
+    arguments: &UndoArguments,
     pool: &MachineConfigPool,
     rendered: &[MachineConfig],
     renders: bool,
@@ -203,8 +203,8 @@ fn missing_source(pool: &MachineConfigPool, former: &str, objects: &[Manifest]) 
         .unwrap_or(ours)
 }
 
-fn describe(report: &Report<'_>) -> String {
-    let Report {
+fn describe(report: &UndoReport<'_>) -> String {
+    let UndoReport {
         pool,
         from,
         to,
@@ -219,7 +219,12 @@ fn describe(report: &Report<'_>) -> String {
         );
     }
     for edit in &report.edits {
-        let _ = writeln!(text, "  {} MachineConfig {}", edit.action, harmless(edit.name));
+        let _ = writeln!(
+            text,
+            "  {} MachineConfig {}",
+            edit.action,
+            escape_control_chars(edit.name)
+        );
     }
     text.push('\n');
     text.push_str(&plan::text::describe(&report.plan, false));
@@ -233,7 +238,7 @@ fn plan_edits(edits: &[SourceEdit]) -> anyhow::Result<Vec<Edit>> {
         value["apiVersion"] = json!("machineconfiguration.openshift.io/v1");
         value["kind"] = json!("MachineConfig");
         Ok(Edit::Apply(Manifest {
-            origin: Origin {
+            origin: ManifestOrigin {
                 file: "the former config".to_owned(),
                 line: 0,
             },
@@ -275,7 +280,7 @@ async fn write(client: &Client, edits: &[SourceEdit]) -> anyhow::Result<()> {
                 configs.delete(name, &parameters).await.map(|_| ())
             }
         };
-        explained(written, &format!("change MachineConfig {name}")).with_context(|| {
+        to_cli_error(written, &format!("change MachineConfig {name}")).with_context(|| {
             format!(
                 "after {} of {}; run it again to resume",
                 done,

@@ -10,14 +10,14 @@ use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_client::overview::{PoolOverview, overview};
-use mco_core::rollout::View;
+use mco_core::rollout::RolloutView;
 use mco_runtime::Reflected;
 
 /// Changes come in groups, and the screen is not redrawn for each of them.
 const QUIET_PERIOD: Duration = Duration::from_millis(250);
 
 /// Pools, nodes and the progress of their updates.
-pub struct Live {
+pub struct LiveStatus {
     events: BoxStream<'static, Result<(), watcher::Error>>,
     pools: Reflected<MachineConfigPool>,
     nodes: Reflected<Node>,
@@ -26,7 +26,7 @@ pub struct Live {
     pub lost: Option<String>,
 }
 
-impl Live {
+impl LiveStatus {
     pub fn new(client: &Client) -> Self {
         let (pools, pool_events) = Reflected::watch(Api::all(client.clone()), without_managed_fields);
         let (nodes, node_events) = Reflected::watch(Api::all(client.clone()), without_managed_fields);
@@ -64,7 +64,7 @@ impl Live {
     pub fn overview(&self, now: Timestamp) -> Option<Vec<PoolOverview>> {
         let (pools, nodes) = (self.pools.listed()?, self.nodes.listed()?);
         let progress = self.progress.listed().unwrap_or_default();
-        let view = View::new(pools.iter().map(AsRef::as_ref), nodes.iter().map(AsRef::as_ref));
+        let view = RolloutView::new(pools.iter().map(AsRef::as_ref), nodes.iter().map(AsRef::as_ref));
         Some(overview(&view, progress.iter().map(AsRef::as_ref), now))
     }
 

@@ -12,21 +12,21 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use mco_api::{MachineConfigNode, MachineConfigPool};
-use mco_client::overview::{PoolOverview, PoolState, overview};
-use mco_core::rollout::View;
+use mco_client::overview::{PoolOverview, PoolPhase, overview};
+use mco_core::rollout::RolloutView;
 
-use self::live::Live;
-use crate::cli::{Status, Wait};
-use crate::connection::explained;
-use crate::output::{self, Outcome};
+use self::live::LiveStatus;
+use crate::cli::{StatusArguments, Wait};
+use crate::connection::to_cli_error;
+use crate::output::{self, CommandOutcome};
 use crate::runtime;
 use crate::screen::Screen;
 
 /// Refresh interval, for durations such as "for 3 seconds".
 const REFRESH: Duration = Duration::from_secs(1);
 
-pub fn run(arguments: Status) -> anyhow::Result<Outcome> {
-    runtime::ask(async move {
+pub fn run(arguments: StatusArguments) -> anyhow::Result<CommandOutcome> {
+    runtime::block_on(async move {
         let client = arguments.query.connection.client().await?;
         if arguments.watch {
             return watch(&client, &arguments).await;
@@ -35,11 +35,11 @@ pub fn run(arguments: Status) -> anyhow::Result<Outcome> {
         output::show(arguments.query.output.format, &pools, || {
             text::describe(&pools, arguments.nodes, Timestamp::now())
         })?;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     })
 }
 
-pub fn wait(arguments: &Wait) -> anyhow::Result<Outcome> {
+pub fn wait(arguments: &Wait) -> anyhow::Result<CommandOutcome> {
     let timeout: SignedDuration = arguments.timeout.parse().with_context(|| {
         format!(
             "--timeout: {:?} is not a time such as 90s, 30m or 2h",
@@ -47,7 +47,7 @@ pub fn wait(arguments: &Wait) -> anyhow::Result<Outcome> {
         )
     })?;
     let timeout = Duration::try_from(timeout).context("--timeout: must not be negative")?;
-    runtime::ask(async move {
+    runtime::block_on(async move {
         let client = arguments.connection.client().await?;
         let waiting = until_updated(&client, &arguments.pool);
         match tokio::time::timeout(timeout, waiting).await {
@@ -61,8 +61,8 @@ pub fn wait(arguments: &Wait) -> anyhow::Result<Outcome> {
     })
 }
 
-async fn until_updated(client: &Client, name: &str) -> anyhow::Result<Outcome> {
-    let mut live = Live::new(client);
+async fn until_updated(client: &Client, name: &str) -> anyhow::Result<CommandOutcome> {
+    let mut live = LiveStatus::new(client);
     let mut said = None;
     // A connection error is reported immediately; a watch would only retry.
     let mut pools = read(client).await?;
@@ -78,16 +78,18 @@ async fn until_updated(client: &Client, name: &str) -> anyhow::Result<Outcome> {
             said = news;
         }
         match pool.state {
-            PoolState::Updated if super::plan::is_rendered(client, pool).await? => return Ok(Outcome::Done),
-            PoolState::Degraded => return Ok(Outcome::Refused),
-            PoolState::Updated | PoolState::Updating | PoolState::Paused | PoolState::Waiting => {}
+            PoolPhase::Updated if super::plan::is_rendered(client, pool).await? => {
+                return Ok(CommandOutcome::Done);
+            }
+            PoolPhase::Degraded => return Ok(CommandOutcome::Refused),
+            PoolPhase::Updated | PoolPhase::Updating | PoolPhase::Paused | PoolPhase::Waiting => {}
         }
         pools = next(&mut live).await;
     }
 }
 
-async fn watch(client: &Client, arguments: &Status) -> anyhow::Result<Outcome> {
-    let mut live = Live::new(client);
+async fn watch(client: &Client, arguments: &StatusArguments) -> anyhow::Result<CommandOutcome> {
+    let mut live = LiveStatus::new(client);
     let mut screen = Screen::new();
     let mut pools = read(client).await?;
     loop {
@@ -96,7 +98,7 @@ async fn watch(client: &Client, arguments: &Status) -> anyhow::Result<Outcome> {
         if let Some(why) = &live.lost {
             text = format!(
                 "The cluster does not respond ({}); last known state:\n\n{text}",
-                output::harmless(why)
+                output::escape_control_chars(why)
             );
         }
         screen.show(text)?;
@@ -105,7 +107,7 @@ async fn watch(client: &Client, arguments: &Status) -> anyhow::Result<Outcome> {
 }
 
 /// Returns the state after the next change, or after the refresh interval.
-async fn next(live: &mut Live) -> Vec<PoolOverview> {
+async fn next(live: &mut LiveStatus) -> Vec<PoolOverview> {
     loop {
         live.changed(REFRESH).await;
         if let Some(pools) = live.overview(Timestamp::now()) {
@@ -127,11 +129,15 @@ pub async fn read(client: &Client) -> anyhow::Result<Vec<PoolOverview>> {
         nodes.list(&everything),
         progress.list(&everything)
     );
-    let pools = explained(pools, "list the pools")?;
-    let nodes = explained(nodes, "list the nodes")?;
+    let pools = to_cli_error(pools, "list the pools")?;
+    let nodes = to_cli_error(nodes, "list the nodes")?;
     // Optional: not every cluster has them, and a user who may list nodes may lack permission.
     let progress = progress.map(|list| list.items).unwrap_or_default();
-    Ok(overview(&View::new(&pools, &nodes), &progress, Timestamp::now()))
+    Ok(overview(
+        &RolloutView::new(&pools, &nodes),
+        &progress,
+        Timestamp::now(),
+    ))
 }
 
 fn selected(pools: Vec<PoolOverview>, wanted: &[String]) -> anyhow::Result<Vec<PoolOverview>> {

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use mco_client::overview::{NodeOverview, PoolOverview, PoolState};
-use mco_client::words::ago;
+use mco_client::overview::{NodeOverview, PoolOverview, PoolPhase};
+use mco_client::text::ago;
 
-use crate::output::harmless;
+use crate::output::escape_control_chars;
 use crate::table::Table;
 
 const BAR: usize = 20;
@@ -45,7 +45,7 @@ pub fn live(pools: &[PoolOverview], all_nodes: bool, now: Timestamp) -> String {
     for pool in pools {
         let since = pool.since.map(|since| format!(", for {}", ago(now, since)));
         let _ = writeln!(text, "{}{}", progress(pool, now), since.unwrap_or_default());
-        let _ = writeln!(text, "  {}", harmless(&pool.target));
+        let _ = writeln!(text, "  {}", escape_control_chars(&pool.target));
         nodes(pool, all_nodes, now, &mut text);
     }
     text
@@ -66,7 +66,7 @@ fn is_settled(pool: &PoolOverview, node: &NodeOverview) -> bool {
 
 fn nodes(pool: &PoolOverview, all_nodes: bool, now: Timestamp, text: &mut String) {
     if let Some(problem) = &pool.problem {
-        let _ = writeln!(text, "  ! {}", harmless(problem));
+        let _ = writeln!(text, "  ! {}", escape_control_chars(problem));
     }
     let shown = pool
         .nodes
@@ -86,14 +86,14 @@ fn nodes(pool: &PoolOverview, all_nodes: bool, now: Timestamp, text: &mut String
             let names: Vec<_> = alike
                 .iter()
                 .take(SHOWN_ALIKE)
-                .map(|node| harmless(&node.name))
+                .map(|node| escape_control_chars(&node.name))
                 .collect();
             let more = alike.len() - SHOWN_ALIKE;
             let _ = writeln!(
                 text,
                 "  {} and {more} more: each {}",
                 names.join(", "),
-                harmless(doing)
+                escape_control_chars(doing)
             );
             continue;
         }
@@ -102,8 +102,8 @@ fn nodes(pool: &PoolOverview, all_nodes: bool, now: Timestamp, text: &mut String
             let _ = writeln!(
                 text,
                 "  {} {}{}",
-                harmless(&node.name),
-                harmless(doing),
+                escape_control_chars(&node.name),
+                escape_control_chars(doing),
                 since.unwrap_or_default()
             );
         }
@@ -116,15 +116,15 @@ pub fn progress(pool: &PoolOverview, now: Timestamp) -> String {
     let bar = format!("{}{}", "#".repeat(filled), ".".repeat(BAR - filled.min(BAR)));
     let mut line = format!(
         "{} [{bar}] {} of {} nodes updated",
-        harmless(&pool.name),
+        escape_control_chars(&pool.name),
         pool.updated,
         pool.total
     );
     match pool.state {
-        PoolState::Paused => line.push_str(", paused"),
-        PoolState::Degraded => line.push_str(", degraded"),
-        PoolState::Waiting => line.push_str(", no config yet"),
-        PoolState::Updated | PoolState::Updating => {}
+        PoolPhase::Paused => line.push_str(", paused"),
+        PoolPhase::Degraded => line.push_str(", degraded"),
+        PoolPhase::Waiting => line.push_str(", no config yet"),
+        PoolPhase::Updated | PoolPhase::Updating => {}
     }
     if let Some(expected) = pool.expected {
         let _ = write!(line, ", done in about {}", ago(expected, now));
@@ -134,14 +134,14 @@ pub fn progress(pool: &PoolOverview, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use mco_client::overview::{PoolState, Standing};
+    use mco_client::overview::{NodeStanding, PoolPhase};
 
     use super::*;
 
     fn node(name: &str, doing: &str) -> NodeOverview {
         NodeOverview {
             name: name.to_owned(),
-            standing: Standing::Updating,
+            standing: NodeStanding::Updating,
             state: "Working".to_owned(),
             current: "rendered-worker-1".to_owned(),
             desired: "rendered-worker-2".to_owned(),
@@ -155,7 +155,7 @@ mod tests {
     fn pool(nodes: Vec<NodeOverview>) -> PoolOverview {
         PoolOverview {
             name: "worker".to_owned(),
-            state: PoolState::Updating,
+            state: PoolPhase::Updating,
             target: "rendered-worker-2".to_owned(),
             total: 10,
             updated: 5,

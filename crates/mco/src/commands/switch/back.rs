@@ -8,33 +8,33 @@ use mco_api::vocabulary::names::component;
 use mco_client::switch;
 use mco_core::config::manifest;
 use mco_core::config::semantic;
-use mco_operator::manifests::{self, Settings};
+use mco_operator::manifests::{self, ManifestSettings};
 use serde_json::Value;
 
-use super::cluster::Cluster;
-use super::steps::{self, Step};
+use super::cluster::SwitchCluster;
+use super::steps::{self, SwitchStep};
 use crate::cli::{SwitchBack, SwitchRelease};
 use crate::input;
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 
-pub async fn run(arguments: &SwitchBack) -> anyhow::Result<Outcome> {
-    let cluster = Cluster::new(arguments.connection.client().await?);
+pub async fn run(arguments: &SwitchBack) -> anyhow::Result<CommandOutcome> {
+    let cluster = SwitchCluster::new(arguments.connection.client().await?);
     let steps = plan(&cluster, arguments).await?;
     steps::carry_out(&cluster, &steps, &arguments.steps).await
 }
 
-pub async fn release(arguments: &SwitchRelease) -> anyhow::Result<Outcome> {
-    let cluster = Cluster::new(arguments.connection.client().await?);
+pub async fn release(arguments: &SwitchRelease) -> anyhow::Result<CommandOutcome> {
+    let cluster = SwitchCluster::new(arguments.connection.client().await?);
     if arguments.dry_run {
         let held = steps::held_configs(&cluster).await?;
         for config in &held {
             let name = config.metadata.name.as_deref().unwrap_or_default();
-            output::print(&format!("MachineConfig {}\n", output::harmless(name)))?;
+            output::print(&format!("MachineConfig {}\n", output::escape_control_chars(name)))?;
         }
         return Ok(if held.is_empty() {
-            Outcome::Done
+            CommandOutcome::Done
         } else {
-            Outcome::Changes
+            CommandOutcome::Changes
         });
     }
     if let Some(leader) = cluster.leader().await? {
@@ -44,10 +44,10 @@ pub async fn release(arguments: &SwitchRelease) -> anyhow::Result<Outcome> {
     }
     let released = steps::release_configs(&cluster).await?;
     output::print(&format!("{} released\n", input::count(released, "MachineConfig")))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-async fn plan(cluster: &Cluster, arguments: &SwitchBack) -> anyhow::Result<Vec<Step>> {
+async fn plan(cluster: &SwitchCluster, arguments: &SwitchBack) -> anyhow::Result<Vec<SwitchStep>> {
     let restore = arguments.restore.as_deref().map(saved).transpose()?;
     let pools = cluster.pools().await?;
     let nodes = cluster.nodes().await?;
@@ -66,28 +66,28 @@ async fn plan(cluster: &Cluster, arguments: &SwitchBack) -> anyhow::Result<Vec<S
     if waits {
         let running = pools.iter().filter(|pool| switch::pause(pool).is_some());
         let running: Vec<String> = running.filter_map(name).collect();
-        plan.extend(running.iter().cloned().map(Step::Pause));
+        plan.extend(running.iter().cloned().map(SwitchStep::Pause));
         resume.extend(running);
-        plan.push(Step::WaitForNodes);
+        plan.push(SwitchStep::WaitForNodes);
     }
-    plan.extend(ours.into_iter().map(Step::Delete));
+    plan.extend(ours.into_iter().map(SwitchStep::Delete));
     if leads {
-        plan.push(Step::WaitForControllers);
+        plan.push(SwitchStep::WaitForControllers);
     }
     if held > 0 {
-        plan.push(Step::ReleaseConfigs(held));
+        plan.push(SwitchStep::ReleaseConfigs(held));
     }
-    let records = nodes.iter().filter(|node| switch::forget_drain(node).is_some());
+    let records = nodes.iter().filter(|node| switch::clear_drain(node).is_some());
     match records.count() {
         0 => {}
-        count => plan.push(Step::ForgetDrains(count)),
+        count => plan.push(SwitchStep::ForgetDrains(count)),
     }
     if let Some(version) = cluster.find(&steps::cluster_version()).await? {
-        plan.extend(switch::remove_overrides(&version).map(Step::RemoveOverrides));
+        plan.extend(switch::remove_overrides(&version).map(SwitchStep::RemoveOverrides));
     }
-    plan.extend(restore.map(Step::Restore));
+    plan.extend(restore.map(SwitchStep::Restore));
     resume.sort_unstable();
-    plan.extend(resume.into_iter().map(Step::Resume));
+    plan.extend(resume.into_iter().map(SwitchStep::Resume));
     Ok(plan)
 }
 
@@ -99,8 +99,8 @@ fn saved(file: &Path) -> anyhow::Result<Vec<Value>> {
 }
 
 /// Returns our objects in the cluster that run, route to or register our workloads, in deletion order.
-async fn ours(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
-    let settings = Settings {
+async fn ours(cluster: &SwitchCluster) -> anyhow::Result<Vec<Value>> {
+    let settings = ManifestSettings {
         image: String::new(),
         templates_image: String::new(),
         api_server_url: String::new(),

@@ -8,28 +8,28 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::names;
-use mco_client::comparison::{self, Comparison};
+use mco_client::comparison::{self, ConfigComparison};
 use mco_client::switch::{self, UnsettledNode};
 use mco_core::config::manifest::Manifest;
 use mco_core::config::parsed_config::ParsedConfig;
-use mco_core::config::rules::Rules;
+use mco_core::config::rules::AdministratorRules;
 use mco_core::pipeline::bootstrap::{self, PoolOutcome};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::cluster::Cluster;
+use super::cluster::SwitchCluster;
 use super::steps;
-use crate::cli::{Base, Stage, SwitchCheck};
+use crate::cli::{BaseArguments, StageArgument, SwitchCheck};
 use crate::commands::diff::text;
 use crate::commands::plan;
-use crate::connection::{explained, worded};
+use crate::connection::{describe_error, to_cli_error};
 use crate::input::{BaseInputs, count};
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 use crate::table::Table;
 
 /// The result of the check, and the reasons against a switch.
 #[derive(Debug, Serialize)]
-struct Report {
+struct SwitchReport {
     safe: bool,
     pools: Vec<CheckedPool>,
     /// Nodes in the middle of an update.
@@ -48,7 +48,7 @@ struct CheckedPool {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    difference: Option<Comparison>,
+    difference: Option<ConfigComparison>,
     #[serde(skip)]
     texts: BTreeMap<String, String>,
 }
@@ -59,10 +59,10 @@ impl CheckedPool {
     }
 }
 
-pub async fn run(arguments: &SwitchCheck) -> anyhow::Result<Outcome> {
+pub async fn run(arguments: &SwitchCheck) -> anyhow::Result<CommandOutcome> {
     let client = arguments.connection.client().await?;
-    let cluster = Cluster::new(client.clone());
-    let sources = plan::cluster::sources(&client).await.map_err(worded)?;
+    let cluster = SwitchCluster::new(client.clone());
+    let sources = plan::cluster::sources(&client).await.map_err(describe_error)?;
     let pull_secret = match &arguments.pull_secret {
         Some(_) => None,
         None => pull_secret(&client, &sources.objects).await?,
@@ -74,7 +74,7 @@ pub async fn run(arguments: &SwitchCheck) -> anyhow::Result<Outcome> {
         .map(|outcome| checked(outcome, &sources.current, arguments.show_contents));
     let pools: Vec<CheckedPool> = checked.collect();
     let nodes = switch::unsettled(&cluster.nodes().await?);
-    let report = Report {
+    let report = SwitchReport {
         safe: pools.iter().all(CheckedPool::is_same) && nodes.is_empty() && unsupported.is_empty(),
         pools,
         nodes,
@@ -82,9 +82,9 @@ pub async fn run(arguments: &SwitchCheck) -> anyhow::Result<Outcome> {
     };
     output::show(arguments.output.format, &report, || describe(&report))?;
     Ok(if report.safe {
-        Outcome::Done
+        CommandOutcome::Done
     } else {
-        Outcome::Changes
+        CommandOutcome::Changes
     })
 }
 
@@ -94,11 +94,11 @@ fn rendered(
     arguments: &SwitchCheck,
     pull_secret: Option<&str>,
 ) -> anyhow::Result<Vec<PoolOutcome>> {
-    let inputs = BaseInputs::read(&Base {
+    let inputs = BaseInputs::read(&BaseArguments {
         templates: Some(arguments.templates.clone()),
         pull_secret: arguments.pull_secret.clone(),
         payload_version: arguments.payload_version.clone(),
-        stage: Some(Stage::Cluster),
+        stage: Some(StageArgument::Cluster),
     })?;
     let mut settings = inputs.settings();
     settings.pull_secret = settings.pull_secret.or(pull_secret);
@@ -132,7 +132,7 @@ fn checked(
             if !checked.is_same() {
                 let nothing = ParsedConfig::default();
                 let old = current.get(&checked.pool).unwrap_or(&nothing);
-                let difference = comparison::compare(old, &new, &Rules::default());
+                let difference = comparison::compare(old, &new, &AdministratorRules::default());
                 if show_contents {
                     checked.texts = text::unified(&difference, old, &new);
                 }
@@ -158,7 +158,7 @@ async fn pull_secret(client: &Client, objects: &[Manifest]) -> anyhow::Result<Op
     let namespace = text("namespace").unwrap_or(names::CONFIG_NAMESPACE);
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let read = secrets.get(name).await;
-    let mut secret = explained(
+    let mut secret = to_cli_error(
         read,
         &format!("read Secret {namespace}/{name} (or set it with --pull-secret)"),
     )
@@ -176,7 +176,7 @@ fn unsupported(objects: &[Manifest]) -> Vec<String> {
         .collect()
 }
 
-fn describe(report: &Report) -> String {
+fn describe(report: &SwitchReport) -> String {
     let mut table = Table::new(["POOL", "CONFIG", "RENDERED", "RESULT"]);
     for pool in &report.pools {
         let rendered = pool.rendered.clone().unwrap_or_default();
@@ -195,7 +195,12 @@ fn describe(report: &Report) -> String {
     let mut text = table.to_string();
     for pool in &report.pools {
         if let Some(error) = &pool.error {
-            let _ = writeln!(text, "\npool {}: {}", pool.pool, output::harmless(error));
+            let _ = writeln!(
+                text,
+                "\npool {}: {}",
+                pool.pool,
+                output::escape_control_chars(error)
+            );
         }
         if let Some(difference) = &pool.difference {
             let _ = write!(
@@ -209,13 +214,13 @@ fn describe(report: &Report) -> String {
         let _ = write!(text, "\n{}", steps::waiting(&report.nodes));
     }
     for unsupported in &report.unsupported {
-        let _ = writeln!(text, "\n{}", output::harmless(unsupported));
+        let _ = writeln!(text, "\n{}", output::escape_control_chars(unsupported));
     }
     let _ = writeln!(text, "\n{}", verdict(report));
     text
 }
 
-fn verdict(report: &Report) -> String {
+fn verdict(report: &SwitchReport) -> String {
     if report.safe {
         return "Safe to switch: every pool keeps its config, and no node is being updated.".to_owned();
     }

@@ -13,32 +13,32 @@ use mco_api::vocabulary::names;
 use mco_api::{MachineConfig, MachineConfigPool};
 use serde_json::Value;
 
-use crate::connection::explained;
+use crate::connection::to_cli_error;
 
 /// The Lease that the active controller of any implementation holds.
 const CONTROLLER_LEASE: &str = "machine-config-controller";
 /// Attempts to write on conflict.
 const ATTEMPTS: usize = 5;
 
-pub struct Cluster {
+pub struct SwitchCluster {
     client: Client,
 }
 
-impl Cluster {
+impl SwitchCluster {
     pub fn new(client: Client) -> Self {
         Self { client }
     }
 
     pub async fn pools(&self) -> anyhow::Result<Vec<MachineConfigPool>> {
         let pools: Api<MachineConfigPool> = Api::all(self.client.clone());
-        let mut pools = explained(pools.list(&ListParams::default()).await, "list the pools")?.items;
+        let mut pools = to_cli_error(pools.list(&ListParams::default()).await, "list the pools")?.items;
         pools.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         Ok(pools)
     }
 
     pub async fn nodes(&self) -> anyhow::Result<Vec<Node>> {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        Ok(explained(nodes.list(&ListParams::default()).await, "list the nodes")?.items)
+        Ok(to_cli_error(nodes.list(&ListParams::default()).await, "list the nodes")?.items)
     }
 
     pub async fn patch_pool(&self, name: &str, patch: &Value) -> anyhow::Result<()> {
@@ -46,7 +46,7 @@ impl Cluster {
         let changed = pools
             .patch(name, &PatchParams::default(), &Patch::Merge(patch))
             .await;
-        explained(changed, &format!("change pool {name}")).map(|_| ())
+        to_cli_error(changed, &format!("change pool {name}")).map(|_| ())
     }
 
     pub async fn patch_node(&self, name: &str, patch: &Value) -> anyhow::Result<()> {
@@ -54,14 +54,14 @@ impl Cluster {
         let changed = nodes
             .patch(name, &PatchParams::default(), &Patch::Merge(patch))
             .await;
-        explained(changed, &format!("change node {name}")).map(|_| ())
+        to_cli_error(changed, &format!("change node {name}")).map(|_| ())
     }
 
     /// Returns the metadata of all MachineConfigs; rendered ones are large.
     pub async fn configs(&self) -> anyhow::Result<Vec<PartialObjectMeta<MachineConfig>>> {
         let configs: Api<MachineConfig> = Api::all(self.client.clone());
         let found = configs.list_metadata(&ListParams::default()).await;
-        Ok(explained(found, "list the MachineConfigs")?.items)
+        Ok(to_cli_error(found, "list the MachineConfigs")?.items)
     }
 
     /// Patches one MachineConfig with `change`, computed again from its latest version on conflict.
@@ -84,9 +84,9 @@ impl Cluster {
                 Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
                 Err(kube::Error::Api(status)) if status.is_conflict() => {
                     let read = configs.get_metadata_opt(&name).await;
-                    present = explained(read, &format!("read MachineConfig {name}"))?;
+                    present = to_cli_error(read, &format!("read MachineConfig {name}"))?;
                 }
-                written => return explained(written, &format!("change MachineConfig {name}")).map(|_| ()),
+                written => return to_cli_error(written, &format!("change MachineConfig {name}")).map(|_| ()),
             }
         }
         bail!("MachineConfig {name} conflicts on every attempt; is a controller still running?")
@@ -94,10 +94,10 @@ impl Cluster {
 
     /// Returns the object of a manifest, or `None` if it or its kind does not exist.
     pub async fn find(&self, manifest: &Value) -> anyhow::Result<Option<Value>> {
-        let place = Place::of(manifest)?;
+        let place = ObjectPlace::of(manifest)?;
         match place.api(&self.client).get_opt(&place.name).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            found => explained(found, &format!("read {place}"))?
+            found => to_cli_error(found, &format!("read {place}"))?
                 .map(|mut object| {
                     object.types = Some(kube::core::TypeMeta {
                         api_version: place.resource.api_version.clone(),
@@ -110,17 +110,17 @@ impl Cluster {
     }
 
     pub async fn patch(&self, manifest: &Value, patch: &Value) -> anyhow::Result<()> {
-        let place = Place::of(manifest)?;
+        let place = ObjectPlace::of(manifest)?;
         let api = place.api(&self.client);
         let changed = api
             .patch(&place.name, &PatchParams::default(), &Patch::Merge(patch))
             .await;
-        explained(changed, &format!("change {place}")).map(|_| ())
+        to_cli_error(changed, &format!("change {place}")).map(|_| ())
     }
 
     /// Creates an object; an existing one is left unchanged.
     pub async fn create(&self, manifest: &Value) -> anyhow::Result<()> {
-        let place = Place::of(manifest)?;
+        let place = ObjectPlace::of(manifest)?;
         let object: DynamicObject =
             serde_json::from_value(manifest.clone()).with_context(|| format!("{place} is not an object"))?;
         match place
@@ -129,27 +129,27 @@ impl Cluster {
             .await
         {
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-            created => explained(created, &format!("create {place}")).map(|_| ()),
+            created => to_cli_error(created, &format!("create {place}")).map(|_| ()),
         }
     }
 
     /// Starts the foreground deletion of an object, which ends when its dependents are gone.
     pub async fn delete(&self, manifest: &Value) -> anyhow::Result<()> {
-        let place = Place::of(manifest)?;
+        let place = ObjectPlace::of(manifest)?;
         let deleted = place
             .api(&self.client)
             .delete(&place.name, &DeleteParams::foreground())
             .await;
         match deleted {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            deleted => explained(deleted, &format!("delete {place}")).map(|_| ()),
+            deleted => to_cli_error(deleted, &format!("delete {place}")).map(|_| ()),
         }
     }
 
     /// Returns the holder of the Lease, or `None` if it was released or has expired.
     pub async fn leader(&self) -> anyhow::Result<Option<String>> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), names::NAMESPACE);
-        let lease = explained(
+        let lease = to_cli_error(
             leases.get_opt(CONTROLLER_LEASE).await,
             "read the controllers' Lease",
         )?;
@@ -164,13 +164,13 @@ impl Cluster {
 }
 
 /// The API resource and name of an object.
-struct Place {
+struct ObjectPlace {
     resource: ApiResource,
     namespace: Option<String>,
     name: String,
 }
 
-impl Place {
+impl ObjectPlace {
     fn of(manifest: &Value) -> anyhow::Result<Self> {
         let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str);
         let (Some(version), Some(kind), Some(name)) =
@@ -194,7 +194,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for ObjectPlace {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} {}", self.resource.kind, self.name)
     }

@@ -6,12 +6,12 @@ mod cluster;
 mod prepare;
 mod steps;
 
-use crate::cli::{Switch, SwitchAction};
-use crate::output::Outcome;
+use crate::cli::{SwitchAction, SwitchArguments};
+use crate::output::CommandOutcome;
 use crate::runtime;
 
-pub fn run(arguments: &Switch) -> anyhow::Result<Outcome> {
-    runtime::ask(async {
+pub fn run(arguments: &SwitchArguments) -> anyhow::Result<CommandOutcome> {
+    runtime::block_on(async {
         match &arguments.action {
             SwitchAction::Check(arguments) => Box::pin(check::run(arguments)).await,
             SwitchAction::Prepare(arguments) => Box::pin(prepare::run(arguments)).await,

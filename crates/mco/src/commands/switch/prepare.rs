@@ -6,10 +6,10 @@ use mco_api::vocabulary::names::{self, component};
 use mco_client::switch;
 use serde_json::{Value, json};
 
-use super::cluster::Cluster;
-use super::steps::{self, Step};
+use super::cluster::SwitchCluster;
+use super::steps::{self, SwitchStep};
 use crate::cli::SwitchPrepare;
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 
 const NEXT: &str = "\
 Next, delete the original's workloads, the operator first, and install:
@@ -18,40 +18,40 @@ Next, delete the original's workloads, the operator first, and install:
     -n openshift-machine-config-operator --cascade=foreground --ignore-not-found
 ";
 
-pub async fn run(arguments: &SwitchPrepare) -> anyhow::Result<Outcome> {
-    let cluster = Cluster::new(arguments.connection.client().await?);
+pub async fn run(arguments: &SwitchPrepare) -> anyhow::Result<CommandOutcome> {
+    let cluster = SwitchCluster::new(arguments.connection.client().await?);
     let workloads = workloads(&cluster).await?;
     let steps = plan(&cluster, arguments, &workloads).await?;
     let outcome = steps::carry_out(&cluster, &steps, &arguments.steps).await?;
-    if outcome == Outcome::Done && !workloads.is_empty() {
+    if outcome == CommandOutcome::Done && !workloads.is_empty() {
         output::print(&next(&workloads))?;
     }
     Ok(outcome)
 }
 
 async fn plan(
-    cluster: &Cluster,
+    cluster: &SwitchCluster,
     arguments: &SwitchPrepare,
     workloads: &[Value],
-) -> anyhow::Result<Vec<Step>> {
+) -> anyhow::Result<Vec<SwitchStep>> {
     let mut plan = Vec::new();
     plan.extend(saved(&arguments.save, workloads));
     let pools = cluster.pools().await?;
     let to_pause = pools.iter().filter(|pool| switch::pause(pool).is_some());
-    plan.extend(to_pause.filter_map(|pool| Some(Step::Pause(pool.metadata.name.clone()?))));
+    plan.extend(to_pause.filter_map(|pool| Some(SwitchStep::Pause(pool.metadata.name.clone()?))));
     let unsettled = switch::unsettled(&cluster.nodes().await?);
     if !arguments.steps.no_wait && (!plan.is_empty() || !unsettled.is_empty()) {
-        plan.push(Step::WaitForNodes);
+        plan.push(SwitchStep::WaitForNodes);
     }
     if let Some(version) = cluster.find(&steps::cluster_version()).await? {
-        plan.extend(switch::add_overrides(&version).map(Step::AddOverrides));
+        plan.extend(switch::add_overrides(&version).map(SwitchStep::AddOverrides));
     }
     Ok(plan)
 }
 
 /// Returns the step that saves the workloads, unless the file exists: it may hold the original from an earlier run,
 /// when the workloads are ours by now.
-fn saved(file: &Path, workloads: &[Value]) -> Option<Step> {
+fn saved(file: &Path, workloads: &[Value]) -> Option<SwitchStep> {
     if workloads.is_empty() {
         return None;
     }
@@ -59,14 +59,14 @@ fn saved(file: &Path, workloads: &[Value]) -> Option<Step> {
         output::warning(format!("{} exists and is kept as it is", file.display()));
         return None;
     }
-    Some(Step::Save {
+    Some(SwitchStep::Save {
         file: file.to_owned(),
         objects: workloads.iter().map(switch::portable).collect(),
     })
 }
 
 /// Returns the workloads of the original that exist.
-async fn workloads(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
+async fn workloads(cluster: &SwitchCluster) -> anyhow::Result<Vec<Value>> {
     let mut found = Vec::new();
     for (kind, name) in [
         ("Deployment", component::OPERATOR),
@@ -90,7 +90,7 @@ fn next(workloads: &[Value]) -> String {
             .pointer("/spec/template/spec/containers/0/image")?
             .as_str()
     });
-    let image = output::harmless(image.unwrap_or("IMAGE"));
+    let image = output::escape_control_chars(image.unwrap_or("IMAGE"));
     format!(
         "\n{NEXT}  mco install --image MCO_IMAGE --templates-image {image} --without-crds |\n    \
          kubectl apply --server-side --force-conflicts -f -\n"

@@ -10,21 +10,21 @@ use jiff::SignedDuration;
 use mco_client::switch::{self, UnsettledNode};
 use serde_json::{Value, json};
 
-use super::cluster::Cluster;
+use super::cluster::SwitchCluster;
 use crate::cli::SwitchSteps;
 use crate::input;
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 
 /// Polling interval for nodes, which take minutes.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Polling interval for deleted objects, which are gone once the garbage collector has processed them.
-const LOOK_FOR_GONE: Duration = Duration::from_millis(200);
+const DELETION_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Timeout of a deletion: pods have 30 seconds to terminate, and a Lease lasts about two minutes.
 const GONE_WITHIN: Duration = Duration::from_mins(5);
 
 /// One step of a switch.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum SwitchStep {
     /// Writes the objects to a file.
     Save {
         file: PathBuf,
@@ -48,7 +48,7 @@ pub enum Step {
     Resume(String),
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for SwitchStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Save { file, objects } => write!(f, "save {} to {}", listed(objects), file.display()),
@@ -77,44 +77,54 @@ impl fmt::Display for Step {
 }
 
 /// Prints the steps, asks for confirmation unless disabled, and carries them out.
-pub async fn carry_out(cluster: &Cluster, steps: &[Step], how: &SwitchSteps) -> anyhow::Result<Outcome> {
+pub async fn carry_out(
+    cluster: &SwitchCluster,
+    steps: &[SwitchStep],
+    how: &SwitchSteps,
+) -> anyhow::Result<CommandOutcome> {
     if steps.is_empty() {
         output::print("nothing to do\n")?;
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
-    let patience = patience(&how.timeout)?;
+    let patience = parse_timeout(&how.timeout)?;
     for step in steps {
-        output::print(&format!("- {}\n", output::harmless(&step.to_string())))?;
+        output::print(&format!(
+            "- {}\n",
+            output::escape_control_chars(&step.to_string())
+        ))?;
     }
     if how.dry_run {
-        return Ok(Outcome::Changes);
+        return Ok(CommandOutcome::Changes);
     }
     if !how.yes && !input::confirmed()? {
         output::print("nothing was changed\n")?;
-        return Ok(Outcome::Refused);
+        return Ok(CommandOutcome::Refused);
     }
     output::print("\n")?;
     for step in steps {
         perform(cluster, step, patience).await?;
-        output::print(&format!("done: {}\n", output::harmless(&step.to_string())))?;
+        output::print(&format!(
+            "done: {}\n",
+            output::escape_control_chars(&step.to_string())
+        ))?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-async fn perform(cluster: &Cluster, step: &Step, patience: Duration) -> anyhow::Result<()> {
+async fn perform(cluster: &SwitchCluster, step: &SwitchStep, patience: Duration) -> anyhow::Result<()> {
     match step {
-        Step::Save { file, objects } => {
+        SwitchStep::Save { file, objects } => {
             let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
             let text = mco_core::config::goyaml::to_string(&list);
             fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
         }
-        Step::Pause(name) => each_pool(cluster, name, switch::pause).await,
-        Step::Resume(name) => each_pool(cluster, name, switch::resume).await,
-        Step::WaitForNodes => wait_for_nodes(cluster, patience).await,
-        Step::AddOverrides(patch) | Step::RemoveOverrides(patch) => {
+        SwitchStep::Pause(name) => each_pool(cluster, name, switch::pause).await,
+        SwitchStep::Resume(name) => each_pool(cluster, name, switch::resume).await,
+        SwitchStep::WaitForNodes => wait_for_nodes(cluster, patience).await,
+        SwitchStep::AddOverrides(patch) | SwitchStep::RemoveOverrides(patch) => {
             cluster.patch(&cluster_version(), patch).await
         }
-        Step::Delete(object) => {
+        SwitchStep::Delete(object) => {
             cluster.delete(object).await?;
             let what = format!("{} is still there", described(object));
             wait_until(GONE_WITHIN, &what, async || {
@@ -122,21 +132,21 @@ async fn perform(cluster: &Cluster, step: &Step, patience: Duration) -> anyhow::
             })
             .await
         }
-        Step::WaitForControllers => {
+        SwitchStep::WaitForControllers => {
             let what = "a controller still holds its Lease; stop it and retry";
             wait_until(GONE_WITHIN, what, async || Ok(cluster.leader().await?.is_none())).await
         }
-        Step::ReleaseConfigs(_) => release_configs(cluster).await.map(|_| ()),
-        Step::ForgetDrains(_) => {
+        SwitchStep::ReleaseConfigs(_) => release_configs(cluster).await.map(|_| ()),
+        SwitchStep::ForgetDrains(_) => {
             for node in cluster.nodes().await? {
-                if let Some(patch) = switch::forget_drain(&node) {
+                if let Some(patch) = switch::clear_drain(&node) {
                     let name = node.metadata.name.as_deref().unwrap_or_default();
                     cluster.patch_node(name, &patch).await?;
                 }
             }
             Ok(())
         }
-        Step::Restore(objects) => {
+        SwitchStep::Restore(objects) => {
             for object in objects {
                 cluster.create(object).await?;
             }
@@ -146,7 +156,7 @@ async fn perform(cluster: &Cluster, step: &Step, patience: Duration) -> anyhow::
 }
 
 /// Removes our finalizer from all MachineConfigs that have it, and returns their number.
-pub async fn release_configs(cluster: &Cluster) -> anyhow::Result<usize> {
+pub async fn release_configs(cluster: &SwitchCluster) -> anyhow::Result<usize> {
     let held = held_configs(cluster).await?;
     let count = held.len();
     for config in held {
@@ -159,7 +169,7 @@ pub async fn release_configs(cluster: &Cluster) -> anyhow::Result<usize> {
 
 /// Returns the MachineConfigs that have our finalizer.
 pub async fn held_configs(
-    cluster: &Cluster,
+    cluster: &SwitchCluster,
 ) -> anyhow::Result<Vec<kube::core::PartialObjectMeta<mco_api::MachineConfig>>> {
     let mut configs = cluster.configs().await?;
     configs.retain(|config| switch::release(&config.metadata).is_some());
@@ -167,7 +177,7 @@ pub async fn held_configs(
 }
 
 async fn each_pool(
-    cluster: &Cluster,
+    cluster: &SwitchCluster,
     name: &str,
     change: impl Fn(&mco_api::MachineConfigPool) -> Option<Value>,
 ) -> anyhow::Result<()> {
@@ -182,7 +192,7 @@ async fn each_pool(
 }
 
 /// Waits for the nodes and prints the ones it waits for on every change.
-async fn wait_for_nodes(cluster: &Cluster, patience: Duration) -> anyhow::Result<()> {
+async fn wait_for_nodes(cluster: &SwitchCluster, patience: Duration) -> anyhow::Result<()> {
     let deadline = tokio::time::Instant::now() + patience;
     let mut printed: Vec<UnsettledNode> = Vec::new();
     loop {
@@ -204,7 +214,7 @@ async fn wait_for_nodes(cluster: &Cluster, patience: Duration) -> anyhow::Result
                 }
             );
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -212,7 +222,7 @@ async fn wait_for_nodes(cluster: &Cluster, patience: Duration) -> anyhow::Result
 pub fn waiting(unsettled: &[UnsettledNode]) -> String {
     let lines = unsettled
         .iter()
-        .map(|one| output::harmless(&format!("  node {} {}", one.node, one.why)) + "\n");
+        .map(|one| output::escape_control_chars(&format!("  node {} {}", one.node, one.why)) + "\n");
     lines.collect()
 }
 
@@ -226,12 +236,12 @@ async fn wait_until(
         if tokio::time::Instant::now() >= deadline {
             bail!("{otherwise}");
         }
-        tokio::time::sleep(LOOK_FOR_GONE).await;
+        tokio::time::sleep(DELETION_POLL_INTERVAL).await;
     }
     Ok(())
 }
 
-fn patience(text: &str) -> anyhow::Result<Duration> {
+fn parse_timeout(text: &str) -> anyhow::Result<Duration> {
     let parsed: SignedDuration = text
         .parse()
         .with_context(|| format!("--timeout: {text:?} is not a time such as 90s, 30m or 2h"))?;

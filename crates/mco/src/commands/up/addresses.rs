@@ -1,12 +1,12 @@
-//! By which names and addresses other machines reach this one.
+//! Names and addresses by which other machines reach this one.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// From the blocks that are kept for documentation: nobody is there, and nothing is sent.
+/// An address reserved for documentation; nothing is sent to it.
 const ELSEWHERE: [(&str, &str); 2] = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
 
-/// Everything that a certificate for a listener on this address has to name.
+/// Returns the names and addresses for the certificate of a listener on this address.
 pub fn names(listen: IpAddr, advertised: &[String]) -> Vec<String> {
     let mut names = advertised.to_vec();
     if listen.is_unspecified() {
@@ -24,7 +24,7 @@ pub fn names(listen: IpAddr, advertised: &[String]) -> Vec<String> {
     names
 }
 
-/// The name or address to tell other machines.
+/// Returns the name or address that is advertised to other machines.
 pub fn best(listen: IpAddr, advertised: &[String]) -> String {
     match advertised.first() {
         Some(chosen) => chosen.clone(),
@@ -33,7 +33,7 @@ pub fn best(listen: IpAddr, advertised: &[String]) -> String {
     }
 }
 
-/// The address that connections to the rest of the world come from.
+/// Returns the source address of connections to other hosts.
 pub fn primary() -> Option<IpAddr> {
     ELSEWHERE.iter().find_map(|(any, elsewhere)| {
         let socket = UdpSocket::bind(any).ok()?;
@@ -43,7 +43,7 @@ pub fn primary() -> Option<IpAddr> {
     })
 }
 
-/// A host and a port as they stand in a URL.
+/// Returns a host and a port as in a URL.
 pub fn with_port(host: &str, port: u16) -> String {
     match host.parse::<IpAddr>() {
         Ok(address) => SocketAddr::new(address, port).to_string(),
@@ -58,7 +58,7 @@ fn loopback(like: IpAddr) -> IpAddr {
     }
 }
 
-/// Only a name that a certificate can hold.
+/// Returns the name if a certificate can contain it.
 fn own_name() -> Option<String> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let name = name.trim().to_lowercase();
@@ -74,7 +74,7 @@ fn own_addresses() -> Vec<IpAddr> {
     all
 }
 
-/// The kernel's routing trie: a local address stands on the line before the one that says so.
+/// Parses the kernel's routing trie, where a local address is on the line before its type.
 fn local_v4(trie: &str) -> Vec<IpAddr> {
     let mut last = None;
     let mut found: Vec<IpAddr> = Vec::new();
@@ -90,7 +90,7 @@ fn local_v4(trie: &str) -> Vec<IpAddr> {
     found
 }
 
-/// Thirty-two digits, then what we do not need. Link-local addresses are no use without an interface.
+/// Parses 32 digits and the fields behind them. Link-local addresses are useless without an interface.
 fn local_v6(table: &str) -> Vec<IpAddr> {
     let address = |line: &str| {
         let digits = u128::from_str_radix(line.split_whitespace().next()?, 16).ok()?;
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_tables_tell_the_addresses_of_this_machine() {
+    fn the_addresses_of_this_machine_come_from_the_routing_tables() {
         let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\nLocal:\n        |-- 10.0.0.5\n           \
                     /32 host LOCAL\n        |-- 10.0.0.255\n           /32 link BROADCAST\n        |-- 127.0.0.1\n           /32 host LOCAL\n";
         assert_eq!(local_v4(trie), ["10.0.0.5".parse::<IpAddr>().unwrap()]);

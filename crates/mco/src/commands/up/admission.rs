@@ -1,27 +1,27 @@
-//! Refuses bad objects when they are written, inside the embedded API server.
+//! Admission of machine config objects, inside the embedded API server.
 
 use std::sync::Arc;
 
-use mco_apiserver::admission::{Admission, AdmissionRequest, Operation, Rejection};
-use mco_apiserver::meta::Object;
+use mco_apiserver::admission::{Admission, AdmissionOperation, AdmissionRequest, Rejection};
+use mco_apiserver::meta::JsonObject;
 use mco_core::pipeline::admission::{self as core, CONFIG_GROUP, OPERATOR_GROUP, OWN_GROUP};
-use mco_operator::admission::InUse;
+use mco_operator::admission::InUseIndex;
 use serde_json::Value;
 
-/// Asks the same function as the webhook of a real cluster does.
+/// Validates objects with the same function as the webhook of a real cluster.
 #[derive(Debug)]
-pub struct Guard {
-    in_use: Arc<InUse>,
+pub struct MachineConfigAdmission {
+    in_use: Arc<InUseIndex>,
 }
 
-impl Guard {
-    pub fn new(in_use: Arc<InUse>) -> Self {
+impl MachineConfigAdmission {
+    pub fn new(in_use: Arc<InUseIndex>) -> Self {
         Self { in_use }
     }
 }
 
-impl Admission for Guard {
-    fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<Object>, Rejection> {
+impl Admission for MachineConfigAdmission {
+    fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<JsonObject>, Rejection> {
         let definition = request.definition;
         let ours = matches!(
             definition.group.as_str(),
@@ -30,13 +30,13 @@ impl Admission for Guard {
         if !ours || !request.subresource.is_empty() {
             return Ok(None);
         }
-        let value = |object: &Object| Value::Object(object.clone());
+        let value = |object: &JsonObject| Value::Object(object.clone());
         let (object, old) = (request.object.map(value), request.old.map(value));
-        let reviewed = self.in_use.review(&core::Request {
+        let reviewed = self.in_use.review(&core::AdmissionWrite {
             operation: match request.operation {
-                Operation::Create => core::Operation::Create,
-                Operation::Update => core::Operation::Update,
-                Operation::Delete => core::Operation::Delete,
+                AdmissionOperation::Create => core::WriteOperation::Create,
+                AdmissionOperation::Update => core::WriteOperation::Update,
+                AdmissionOperation::Delete => core::WriteOperation::Delete,
             },
             group: &definition.group,
             kind: &definition.kind,
@@ -45,7 +45,7 @@ impl Admission for Guard {
             old: old.as_ref(),
         });
         match reviewed {
-            // Warnings have no way to the client here.
+            // Admission plugins cannot return warnings.
             Ok(_) => Ok(None),
             Err(message) => Err(Rejection::new(message)),
         }

@@ -1,4 +1,4 @@
-//! The web console of `mco up`, for the person who started it.
+//! The web console of `mco up`, for the user who started it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -7,19 +7,19 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use anyhow::Context;
-use mco_console::Options;
+use mco_console::ConsoleOptions;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::control_plane::ControlPlane;
 use super::{Components, DataDirectory, VERSION};
-use crate::commands::console::door;
+use crate::commands::console::access;
 use crate::connection::Connection;
 
-/// Whoever may log in here is on this machine; other machines reach the API.
+/// Only users on this machine log in here; other machines use the API.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Starts the console and returns the address that logs in once.
+/// Starts the console and returns the address for one login.
 pub async fn start(
     port: u16,
     directory: &DataDirectory,
@@ -27,7 +27,7 @@ pub async fn start(
     components: &mut Components,
 ) -> anyhow::Result<String> {
     let listener = match TcpListener::bind((ADDRESS, port)).await {
-        // Nobody should have to choose ports to try something.
+        // Another port than the default is no reason to fail.
         Err(_) => TcpListener::bind((ADDRESS, 0))
             .await
             .context("there is no free port for the console")?,
@@ -40,25 +40,30 @@ pub async fn start(
         kubeconfig: Some(directory.kubeconfig()),
         context: None,
     };
-    let (told, mut first) = watch::channel(None);
+    let (announced, mut first) = watch::channel(None);
     let path = directory.console();
     let announce = move |code: &str| {
         let url = format!("http://{address}/login?code={code}");
         if let Err(error) = write_private(&path, &format!("{url}\n")) {
             tracing::error!("writing {}: {error}", path.display());
         }
-        told.send_replace(Some(url));
+        announced.send_replace(Some(url));
     };
-    let door = door(connection.component_config().await?)
+    let access = access(connection.component_config().await?)
         .with_owner(control_plane.client_of_administrator(), announce);
-    let console = mco_console::run(listener, door, Options::new(VERSION), components.stop.clone());
+    let console = mco_console::run(
+        listener,
+        access,
+        ConsoleOptions::new(VERSION),
+        components.stop.clone(),
+    );
     components.start("the console", async move { Ok(console.await?) });
-    let told = first.wait_for(Option::is_some).await;
-    let told = told.context("the console did not start")?.clone();
-    told.context("the console did not start")
+    let announced = first.wait_for(Option::is_some).await;
+    let announced = announced.context("the console did not start")?.clone();
+    announced.context("the console did not start")
 }
 
-/// Whoever reads it is the administrator, as with the kubeconfig beside it.
+/// Mode 0600: the code logs in as the administrator, as the kubeconfig beside it does.
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = OpenOptions::new()

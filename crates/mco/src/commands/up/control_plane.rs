@@ -1,4 +1,4 @@
-//! The embedded API: in process for our own components, over TLS for everybody else.
+//! The embedded API: in process for the components of `mco up`, over TLS for other clients.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,45 +8,49 @@ use anyhow::{Context, anyhow};
 use kube::Client;
 use mco_apiserver::admission::Admission;
 use mco_apiserver::store::StoreError;
-use mco_apiserver::{Identity, Options, Server, ServerError};
-use mco_operator::admission::InUse;
+use mco_apiserver::{ApiServer, ApiServerOptions, Identity, ServerError};
+use mco_operator::admission::InUseIndex;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
-use super::admission::Guard;
+use super::admission::MachineConfigAdmission;
 use super::data_directory::{self, START_OVER};
-use super::ignition_server::Files;
-use super::{DataDirectory, addresses};
+use super::ignition_server::IgnitionServerFiles;
+use super::node_policy::NodePolicy;
+use super::{DataDirectory, addresses, joining};
 use crate::cli::Up;
 
-/// Whom a new machine is until it has its own credentials.
+/// The identity of a new machine until it has its own credentials.
 const BOOTSTRAPPER: &str = "system:bootstrap:mco";
 const BOOTSTRAPPERS: &str = "system:bootstrappers";
 
 #[derive(Clone)]
 pub struct ControlPlane {
-    server: Arc<Server>,
-    in_use: Arc<InUse>,
+    server: Arc<ApiServer>,
+    in_use: Arc<InUseIndex>,
     listener: Arc<Mutex<Option<TcpListener>>>,
     url: String,
 }
 
 impl ControlPlane {
     pub async fn start(arguments: &Up, directory: &DataDirectory) -> anyhow::Result<Self> {
-        // Binding first: a port that is taken is known before anything is written.
+        // Bound first, so that a port in use is reported before anything is written.
         let listener = bind(arguments.listen, arguments.port, "--port").await?;
         let address = listener.local_addr().context("cannot listen")?;
-        let in_use = Arc::new(InUse::default());
-        let mut admission: Vec<Arc<dyn Admission>> = Vec::new();
+        let in_use = Arc::new(InUseIndex::default());
+        let mut admission: Vec<Arc<dyn Admission>> = vec![Arc::new(NodePolicy)];
         if !arguments.bare {
-            admission.push(Arc::new(Guard::new(Arc::clone(&in_use))));
+            admission.push(Arc::new(MachineConfigAdmission::new(Arc::clone(&in_use))));
         }
-        let options = Options {
+        let options = ApiServerOptions {
             admission,
+            authorizers: vec![Arc::new(NodePolicy)],
+            extra_routes: joining::routes(directory.path())
+                .map_err(|error| unusable(directory, error.into()))?,
             hosts: addresses::names(arguments.listen, &arguments.advertise),
-            ..Options::default()
+            ..ApiServerOptions::default()
         };
-        let server = Server::open(directory.path(), options)
+        let server = ApiServer::open(directory.path(), options)
             .await
             .map_err(|error| unusable(directory, error))?;
         let url = format!("https://{}", reachable(address));
@@ -61,8 +65,8 @@ impl ControlPlane {
         })
     }
 
-    /// What admission knows about rendered configs; somebody has to keep it up to date.
-    pub fn in_use(&self) -> &Arc<InUse> {
+    /// Returns the rendered configs that admission protects; the caller keeps them up to date.
+    pub fn in_use(&self) -> &Arc<InUseIndex> {
         &self.in_use
     }
 
@@ -70,17 +74,17 @@ impl ControlPlane {
         &self.url
     }
 
-    /// The API for one of our own components, without a socket.
+    /// Returns a client for one of the components, without a socket.
     pub fn client(&self, component: &str) -> Client {
         self.client_as(Identity::component(component))
     }
 
-    /// The API as a node's daemon may use it.
+    /// Returns a client with the rights of a node's daemon.
     pub fn client_of_node(&self, name: &str) -> Client {
         self.client_as(Identity::node(name))
     }
 
-    /// The API as the administrator uses it, who has the kubeconfig.
+    /// Returns a client with the rights of the administrator.
     pub fn client_of_administrator(&self) -> Client {
         self.client_as(Identity::admin())
     }
@@ -89,14 +93,14 @@ impl ControlPlane {
         Client::new(self.server.service_as(identity), "default")
     }
 
-    /// Gives the Ignition server the credentials that it hands to new machines.
-    pub fn prepare_bootstrap(&self, files: &Files) -> anyhow::Result<()> {
+    /// Writes the bootstrap credentials that the Ignition server hands to new machines.
+    pub fn prepare_bootstrap(&self, files: &IgnitionServerFiles) -> anyhow::Result<()> {
         let bootstrapper = Identity::new(BOOTSTRAPPER, &[BOOTSTRAPPERS]);
-        // One that the server has forgotten, or that was never whole, would let nobody in.
-        let known = files
+        // A token that is incomplete or that the server does not recognize would be useless.
+        let existing = files
             .bootstrap_token()
             .filter(|token| self.server.identify(token).as_ref() == Some(&bootstrapper));
-        let token = match known {
+        let token = match existing {
             Some(token) => token,
             None => self.server.issue_token(&bootstrapper)?,
         };
@@ -114,17 +118,17 @@ impl ControlPlane {
     }
 }
 
-/// What is wrong with the directory, and the least that has to be given up to go on.
+/// Returns the error for an unusable directory, with the least destructive remedy.
 fn unusable(directory: &DataDirectory, error: ServerError) -> anyhow::Error {
     let path = directory.path();
     match error {
         ServerError::Store(StoreError::InUse { .. }) => data_directory::in_use(path),
-        // The errors say their own causes; the chain would say them again.
+        // These messages contain their causes, so that the chain is dropped.
         ServerError::Tokens(error) => {
-            anyhow!("{error}; remove the file to go on without the tokens in it, or {START_OVER}")
+            anyhow!("{error}; remove the file to continue without its tokens, or {START_OVER}")
         }
         ServerError::Pki(error) => anyhow!(
-            "the certificate authority in {pki} cannot be used: {error}; remove {pki} to get a new one, with which \
+            "the certificate authority in {pki} cannot be used: {error}; remove {pki} to create a new one, after which \
              machines have to join again, or {START_OVER}",
             pki = path.join("pki").display()
         ),
@@ -135,27 +139,27 @@ fn unusable(directory: &DataDirectory, error: ServerError) -> anyhow::Error {
             )
         }
         ServerError::DataDirectory { .. } | ServerError::Write { .. } | ServerError::Listen(_) => {
-            anyhow!("{error}; let it be yours, or choose another --data-dir")
+            anyhow!("{error}; change its owner, or choose another --data-dir")
         }
     }
 }
 
-/// Listens, or says what to do about it.
+/// Binds a socket; the error contains the remedy.
 pub async fn bind(address: IpAddr, port: u16, option: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind((address, port))
         .await
         .map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => {
-                anyhow!("port {port} is taken, perhaps by another mco up; choose another with {option}")
+                anyhow!("port {port} is in use, perhaps by another mco up; choose another with {option}")
             }
             io::ErrorKind::PermissionDenied => {
-                anyhow!("port {port} is for root alone; choose one above 1023 with {option}")
+                anyhow!("port {port} requires root; choose one above 1023 with {option}")
             }
             _ => anyhow!(error).context(format!("cannot listen on {address} port {port}")),
         })
 }
 
-/// The address by which a client on this machine reaches a listener.
+/// Returns the address by which a client on this machine reaches a listener.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

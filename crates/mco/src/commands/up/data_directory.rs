@@ -1,4 +1,4 @@
-//! The one directory that holds everything `mco up` knows.
+//! The data directory of `mco up`.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{Access, access};
 
-/// Tells our directory from one that happens to have the name.
+/// Marks a directory as ours.
 const STORE: &str = "store.redb";
 const NODES: &str = "nodes";
 
-/// What it holds, apart from the roots of nodes. Whatever exists of it must be what we made.
+/// The files in it, apart from the roots of nodes. Those that exist must have been created by `mco up`.
 const FILES: [&str; 14] = [
     STORE,
     "console",
@@ -30,8 +30,8 @@ const FILES: [&str; 14] = [
 ];
 const DIRECTORIES: [&str; 5] = ["", NODES, "pki", "server", "server/bootstrap"];
 
-/// How to go on when something in the directory is broken.
-pub const START_OVER: &str = "to start over without what it held, use --fresh";
+/// The remedy when something in the directory is broken.
+pub const START_OVER: &str = "to start over with an empty directory, use --fresh";
 
 #[derive(Debug, Clone)]
 pub struct DataDirectory {
@@ -58,27 +58,27 @@ impl DataDirectory {
         Ok(Self { path, is_default })
     }
 
-    /// Finds what would only break later, and then in many words: things of another kind, and missing rights.
+    /// Finds early what would fail later with worse messages: files of another type, and missing permissions.
     pub fn examine(&self, nodes: impl IntoIterator<Item = String>) -> anyhow::Result<()> {
         let roots = nodes.into_iter().map(|name| self.node(&name));
         let directories = DIRECTORIES.iter().map(|name| self.path.join(name)).chain(roots);
         for path in directories {
-            examine(&path, Kind::Directory)?;
+            examine(&path, EntryKind::Directory)?;
         }
         for name in FILES {
-            examine(&self.path.join(name), Kind::File)?;
+            examine(&self.path.join(name), EntryKind::File)?;
         }
         Ok(())
     }
 
-    /// The directory of an `mco up` that runs; nothing is made there.
+    /// Returns the directory of a running `mco up`, without creating anything.
     pub fn existing(chosen: Option<PathBuf>) -> anyhow::Result<Self> {
         let is_default = chosen.is_none();
         let path = chosen_or_default(chosen)?;
         Ok(Self { path, is_default })
     }
 
-    /// How another command is told to use this directory.
+    /// Returns the option by which another command uses this directory.
     pub fn option(&self) -> String {
         if self.is_default {
             String::new()
@@ -95,12 +95,12 @@ impl DataDirectory {
         self.path.join("kubeconfig")
     }
 
-    /// Where the address for the next login to the console is.
+    /// Returns the file with the address for the next login to the console.
     pub fn console(&self) -> PathBuf {
         self.path.join("console")
     }
 
-    /// The root of a local node.
+    /// Returns the root of a local node.
     pub fn node(&self, name: &str) -> PathBuf {
         self.nodes().join(name)
     }
@@ -119,26 +119,28 @@ impl DataDirectory {
             .create(true)
             .append(true)
             .open(&path)
-            .map_err(|error| anyhow!("cannot write {}: {error}; {NO_RIGHT}", path.display()))
+            .map_err(|error| anyhow!("cannot write {}: {error}; {NO_PERMISSION}", path.display()))
     }
 }
 
-const NO_RIGHT: &str = "let it be yours, or choose another --data-dir";
+const NO_PERMISSION: &str = "change its owner, or choose another --data-dir";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum EntryKind {
     File,
     Directory,
 }
 
-fn examine(path: &Path, expected: Kind) -> anyhow::Result<()> {
+fn examine(path: &Path, expected: EntryKind) -> anyhow::Result<()> {
     let found = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        found => found.map_err(|error| anyhow!("cannot read {}: {error}; {NO_RIGHT}", path.display()))?,
+        found => {
+            found.map_err(|error| anyhow!("cannot read {}: {error}; {NO_PERMISSION}", path.display()))?
+        }
     };
     let (is_right, rights, word) = match expected {
-        Kind::File => (found.is_file(), Access::READ_OK | Access::WRITE_OK, "file"),
-        Kind::Directory => (
+        EntryKind::File => (found.is_file(), Access::READ_OK | Access::WRITE_OK, "file"),
+        EntryKind::Directory => (
             found.is_dir(),
             Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK,
             "directory",
@@ -146,13 +148,16 @@ fn examine(path: &Path, expected: Kind) -> anyhow::Result<()> {
     };
     if !is_right {
         bail!(
-            "{} is not a {word}, as mco up has left it; move it away, or {START_OVER}",
+            "{} is not a {word}; move it away, or {START_OVER}",
             path.display()
         );
     }
     access(path, rights).map_err(|error| {
         let error = io::Error::from(error);
-        anyhow!("cannot read and write {}: {error}; {NO_RIGHT}", path.display())
+        anyhow!(
+            "cannot read and write {}: {error}; {NO_PERMISSION}",
+            path.display()
+        )
     })
 }
 
@@ -172,10 +177,10 @@ fn default_path() -> anyhow::Result<PathBuf> {
     from("XDG_DATA_HOME")
         .or_else(|| from("HOME").map(|home| home.join(".local/share")))
         .map(|data| data.join("mco"))
-        .context("there is no home directory to keep data in; use --data-dir")
+        .context("no home directory for the data; use --data-dir")
 }
 
-/// Removes what an earlier start kept, and never a directory that is something else.
+/// Removes the files of an earlier start, and never another directory.
 fn clear(path: &Path) -> anyhow::Result<()> {
     let unusable = |error: io::Error| {
         anyhow!(
@@ -195,7 +200,7 @@ fn clear(path: &Path) -> anyhow::Result<()> {
             path.display()
         );
     }
-    // Whoever works with the store holds a lock on it.
+    // The process that uses the store holds a lock on it.
     if let Ok(store) = File::open(&store)
         && let Err(TryLockError::WouldBlock) = store.try_lock()
     {

@@ -1,6 +1,6 @@
-//! Watching over machines that have joined: one whose Lease nobody renews is not ready any more.
+//! Heartbeats of joined machines: a node whose Lease is not renewed becomes NotReady.
 //!
-//! Local nodes keep no Lease: they live and die with this process.
+//! Local nodes have no Lease: they end with this process.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,42 +16,47 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
-const LOOK: Duration = Duration::from_secs(5);
-/// As long as Kubernetes waits by default before it stops believing in a node.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// The default node monitor grace period of Kubernetes.
 const GRACE: Duration = Duration::from_secs(40);
 
-/// When a Lease was last seen to change, by our own clock: the machines' clocks may be anything.
-type Seen = HashMap<String, (Option<Timestamp>, Instant)>;
+/// When each Lease was last seen to change, by the local clock: clocks of machines may differ.
+type SeenLeases = HashMap<String, (Option<Timestamp>, Instant)>;
 
 pub async fn watch(client: Client, stop: CancellationToken) -> anyhow::Result<()> {
-    let mut seen = Seen::new();
+    let mut seen = SeenLeases::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
-        if let Err(error) = look(&client, &mut seen).await {
-            tracing::warn!("the machines' signs of life cannot be read: {error:#}");
+        if let Err(error) = check_leases(&client, &mut seen).await {
+            tracing::warn!("cannot read the Leases of nodes: {error:#}");
         }
     }
 }
 
-async fn look(client: &Client, seen: &mut Seen) -> anyhow::Result<()> {
+async fn check_leases(client: &Client, seen: &mut SeenLeases) -> anyhow::Result<()> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), LEASE_NAMESPACE);
     let all = leases.list(&ListParams::default()).await.context("list leases")?;
     let now = Instant::now();
     for lease in all {
         let Some(name) = lease.metadata.name else { continue };
         let renewed = lease.spec.and_then(|spec| spec.renew_time).map(|time| time.0);
-        if silent(seen, &name, renewed, now) > GRACE {
-            say_unknown(client, &name).await?;
+        if time_since_renewal(seen, &name, renewed, now) > GRACE {
+            set_ready_unknown(client, &name).await?;
         }
     }
     Ok(())
 }
 
-/// How long a machine has been silent.
-fn silent(seen: &mut Seen, name: &str, renewed: Option<Timestamp>, now: Instant) -> Duration {
+/// Returns the time since a Lease was last seen to change.
+fn time_since_renewal(
+    seen: &mut SeenLeases,
+    name: &str,
+    renewed: Option<Timestamp>,
+    now: Instant,
+) -> Duration {
     let last = seen.entry(name.to_owned()).or_insert((renewed, now));
     if last.0 != renewed {
         *last = (renewed, now);
@@ -59,7 +64,7 @@ fn silent(seen: &mut Seen, name: &str, renewed: Option<Timestamp>, now: Instant)
     now.duration_since(last.1)
 }
 
-async fn say_unknown(client: &Client, name: &str) -> anyhow::Result<()> {
+async fn set_ready_unknown(client: &Client, name: &str) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let Some(node) = nodes.get_opt(name).await.context("read a node")? else {
         return Ok(());
@@ -74,7 +79,7 @@ async fn say_unknown(client: &Client, name: &str) -> anyhow::Result<()> {
     {
         return Ok(());
     }
-    tracing::warn!(node = name, "the machine does not show that it lives");
+    tracing::warn!(node = name, "the node stopped renewing its Lease");
     let now = Timestamp::now();
     let patch = json!({"status": {"conditions": [{
         "type": "Ready",
@@ -95,24 +100,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_is_measured_by_our_own_clock() {
-        let mut seen = Seen::new();
+    fn renewal_is_measured_by_the_local_clock() {
+        let mut seen = SeenLeases::new();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let renewed = |second| Timestamp::from_second(second).ok();
         assert_eq!(
-            silent(&mut seen, "a", renewed(1), at(0)),
+            time_since_renewal(&mut seen, "a", renewed(1), at(0)),
             Duration::ZERO,
-            "however old it says it is"
+            "regardless of its renewTime"
         );
         assert_eq!(
-            silent(&mut seen, "a", renewed(1), at(30)),
+            time_since_renewal(&mut seen, "a", renewed(1), at(30)),
             Duration::from_secs(30)
         );
-        assert_eq!(silent(&mut seen, "a", renewed(2), at(50)), Duration::ZERO);
-        assert_eq!(silent(&mut seen, "b", renewed(2), at(50)), Duration::ZERO);
         assert_eq!(
-            silent(&mut seen, "a", renewed(2), at(91)),
+            time_since_renewal(&mut seen, "a", renewed(2), at(50)),
+            Duration::ZERO
+        );
+        assert_eq!(
+            time_since_renewal(&mut seen, "b", renewed(2), at(50)),
+            Duration::ZERO
+        );
+        assert_eq!(
+            time_since_renewal(&mut seen, "a", renewed(2), at(91)),
             Duration::from_secs(41)
         );
     }

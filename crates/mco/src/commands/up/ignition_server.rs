@@ -1,4 +1,4 @@
-//! The Ignition endpoint of `mco up`: its certificate from the operator, tokens always asked for.
+//! The Ignition endpoint of `mco up`: with a certificate of the operator, and tokens required.
 
 use std::fs;
 use std::net::IpAddr;
@@ -10,30 +10,31 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use mco_api::vocabulary::names;
-use mco_server::cluster::Cluster;
-use mco_server::http::Limits;
-use mco_server::tokens::Tokens;
-use mco_server::{Backend, Settings};
+use mco_apiserver::files;
+use mco_server::cluster::ClusterBackend;
+use mco_server::http::DEFAULT_LIMITS;
+use mco_server::tokens::PoolTokens;
+use mco_server::{ConfigBackend, ServerSettings};
 use tokio_util::sync::CancellationToken;
 
 use super::data_directory::START_OVER;
 
-/// How often the operator's certificate is looked at; it is replaced long before it expires.
+/// The interval at which the operator's certificate is copied; it is replaced long before it expires.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_mins(1);
 const FIRST_CERTIFICATE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Where the server's files are, inside the data directory.
+/// The server's files, inside the data directory.
 #[derive(Debug, Clone)]
-pub struct Files(PathBuf);
+pub struct IgnitionServerFiles(PathBuf);
 
-impl Files {
+impl IgnitionServerFiles {
     pub fn create(data_directory: &Path) -> anyhow::Result<Self> {
         let files = Self(data_directory.join("server"));
         let bootstrap = files.bootstrap();
         fs::create_dir_all(&bootstrap).with_context(|| format!("cannot create {}", bootstrap.display()))?;
         if files.tokens().exists() {
-            Tokens::read(&files.tokens()).map_err(|error| {
-                anyhow!("{error}; remove the file to go on without the tokens in it, or {START_OVER}")
+            PoolTokens::read(&files.tokens()).map_err(|error| {
+                anyhow!("{error}; remove the file to continue without its tokens, or {START_OVER}")
             })?;
         } else {
             write(&files.tokens(), b"{\"tokens\": []}\n")?;
@@ -61,22 +62,22 @@ impl Files {
         self.0.join("bootstrap")
     }
 
-    /// The first credentials of new machines.
+    /// Writes the bootstrap credentials of new machines.
     pub fn write_bootstrap(&self, token: &str, authority: &str) -> anyhow::Result<()> {
         write(&self.bootstrap().join("token"), token.as_bytes())?;
         write(&self.bootstrap().join("ca.crt"), authority.as_bytes())
     }
 
-    /// The token that new machines get first, as an earlier start has left it.
+    /// Returns the bootstrap token that an earlier start has written.
     pub fn bootstrap_token(&self) -> Option<String> {
         fs::read_to_string(self.bootstrap().join("token")).ok()
     }
 }
 
-/// Serves as soon as there is a certificate.
+/// Serves as soon as the operator has created a certificate.
 pub async fn run(
     client: Client,
-    files: Files,
+    files: IgnitionServerFiles,
     address: IpAddr,
     port: u16,
     api_server_url: String,
@@ -88,7 +89,7 @@ pub async fn run(
             () = tokio::time::sleep(FIRST_CERTIFICATE_INTERVAL) => {}
         }
     }
-    let settings = Settings {
+    let settings = ServerSettings {
         address: Some(address),
         secure_port: port,
         insecure_port: 0,
@@ -98,9 +99,9 @@ pub async fn run(
         tls_minimum: "VersionTLS12".to_owned(),
         tls_suites: Vec::new(),
         tokens: Some(files.tokens()),
-        limits: Limits::default(),
+        limits: DEFAULT_LIMITS,
     };
-    let backend = Backend::Cluster(Cluster {
+    let backend = ConfigBackend::Cluster(ClusterBackend {
         client: client.clone(),
         api_server_url,
         token_directory: files.bootstrap(),
@@ -109,7 +110,7 @@ pub async fn run(
         loop {
             tokio::time::sleep(CERTIFICATE_INTERVAL).await;
             if let Err(error) = copy_certificate(&client, &files).await {
-                tracing::warn!("the server keeps its certificate: {error:#}");
+                tracing::warn!("cannot renew the certificate of the Ignition server: {error:#}");
             }
         }
     };
@@ -119,8 +120,8 @@ pub async fn run(
     }
 }
 
-/// Brings the operator's certificate to where the server reads it; false while there is none.
-async fn copy_certificate(client: &Client, files: &Files) -> anyhow::Result<bool> {
+/// Copies the operator's certificate to the server's files. Returns false while there is none.
+async fn copy_certificate(client: &Client, files: &IgnitionServerFiles) -> anyhow::Result<bool> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), names::NAMESPACE);
     let Some(serving) = secrets.get_opt(names::secret::SERVER_TLS).await? else {
         return Ok(false);
@@ -150,25 +151,10 @@ async fn copy_certificate(client: &Client, files: &Files) -> anyhow::Result<bool
     for (path, bytes) in missing {
         write(path, bytes)?;
     }
-    tracing::info!(at = %Timestamp::now(), "the server has a certificate");
+    tracing::info!(at = %Timestamp::now(), "the Ignition server has a certificate");
     Ok(true)
 }
 
-/// Writes a file that only its owner may read, in one step.
 fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let attempt = || -> std::io::Result<()> {
-        let temporary = path.with_extension("new");
-        let mut file = fs::OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    attempt().with_context(|| format!("cannot write {}", path.display()))
+    files::write_private(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! `mco up --join-token`: asks the `mco up` that runs for a token, and prints the command that uses it.
+//! `mco up --join-token`: requests a token from the running `mco up` and prints the command that uses it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, TcpStream};
@@ -15,21 +15,21 @@ use serde_json::json;
 
 use super::{DataDirectory, addresses};
 use crate::cli::Up;
-use crate::connection::{Connection, explained};
+use crate::connection::{Connection, to_cli_error};
 use crate::output;
 
-/// On the same machine; whoever listens answers at once.
-const KNOCK: Duration = Duration::from_secs(1);
+/// On the same machine, a listener accepts at once.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
-struct Issued {
+struct IssuedToken {
     id: String,
     token: String,
     authority: String,
     expires: Timestamp,
 }
 
-/// Prints the one line to paste; everything else goes where people look and programs do not.
+/// Prints the command on standard output, and everything else on standard error.
 pub async fn issue(arguments: &Up, directory: &DataDirectory) -> anyhow::Result<()> {
     let (client, config) = connect(directory).await?;
     let pool = &arguments.join.pool;
@@ -39,16 +39,16 @@ pub async fn issue(arguments: &Up, directory: &DataDirectory) -> anyhow::Result<
         "seconds": arguments.join.ttl.as_secs(),
     });
     let request = Request::post("/join-tokens").body(body.to_string().into_bytes())?;
-    let issued: Issued = explained(client.request(request).await, "make a join token")?;
+    let issued: IssuedToken = to_cli_error(client.request(request).await, "create a join token")?;
     let server = address_for_others(arguments, &config);
-    let Issued {
+    let IssuedToken {
         id,
         token,
         authority,
         expires,
     } = issued;
     output::aside(format!(
-        "on every machine that shall join pool {pool}, until {expires:.0} (to end it before: mco up --revoke-join-token {id}):"
+        "run on each machine to join pool {pool}, until {expires:.0} (to revoke it: mco up --revoke-join-token {id}):"
     ));
     output::print(&format!(
         "mco daemon join --server https://{server} --token {token} --ca-hash {authority}\n"
@@ -60,25 +60,25 @@ pub async fn revoke(directory: &DataDirectory, id: &str) -> anyhow::Result<()> {
     let request = Request::delete(format!("/join-tokens/{id}")).body(Vec::new())?;
     match client.request::<serde_json::Value>(request).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => {
-            bail!("there is no join token {id}; its name is what stands before the first dot")
+            bail!("there is no join token {id}; its ID is the part before the first dot")
         }
-        answer => explained(answer, "revoke the join token")?,
+        answer => to_cli_error(answer, "revoke the join token")?,
     };
     output::print(&format!(
-        "join token {id} is revoked; machines that have joined with it stay\n"
+        "join token {id} revoked; machines that joined with it keep their access\n"
     ))
 }
 
 async fn connect(directory: &DataDirectory) -> anyhow::Result<(Client, Config)> {
     let kubeconfig = directory.kubeconfig();
-    let nobody = || {
+    let not_running = || {
         anyhow!(
-            "no mco up runs on {}; start it first, or say where it runs with --data-dir",
+            "no mco up runs on {}; start it first, or set its directory with --data-dir",
             directory.path().display()
         )
     };
     if !kubeconfig.is_file() {
-        return Err(nobody());
+        return Err(not_running());
     }
     let connection = Connection {
         kubeconfig: Some(kubeconfig),
@@ -86,30 +86,28 @@ async fn connect(directory: &DataDirectory) -> anyhow::Result<(Client, Config)> 
     };
     let config = connection.config().await.map_err(|_| {
         anyhow!(
-            "{} is damaged; start mco up again, which writes it anew",
+            "{} is damaged; restart mco up, which writes it again",
             directory.kubeconfig().display()
         )
     })?;
     let client = Client::try_from(config.clone())?;
     match client.apiserver_version().await {
-        Err(kube::Error::Service(_) | kube::Error::HyperError(_)) => Err(nobody()),
+        Err(kube::Error::Service(_) | kube::Error::HyperError(_)) => Err(not_running()),
         answer => {
-            explained(answer, "ask the mco up that runs")?;
+            to_cli_error(answer, "connect to the running mco up")?;
             Ok((client, config))
         }
     }
 }
 
-/// The labels by which the pool selects its nodes. Pools of one's own take nodes that are workers as well.
+/// Returns the labels by which the pool selects its nodes. Custom pools select nodes that are workers as well.
 async fn labels_of(client: &Client, pool: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    let found = explained(pools.get_opt(pool).await, "read the pools")?;
-    let found = found.with_context(|| format!("there is no pool {pool}; see the pools with mco status"))?;
+    let found = to_cli_error(pools.get_opt(pool).await, "read the pools")?;
+    let found = found.with_context(|| format!("there is no pool {pool}; list the pools with mco status"))?;
     let selector = found.spec.node_selector.unwrap_or_default();
     if selector.match_expressions.is_some_and(|all| !all.is_empty()) {
-        bail!(
-            "pool {pool} selects its nodes by expressions; let the machine join pool worker, and label its Node then"
-        );
+        bail!("pool {pool} selects its nodes by expressions; join pool worker, then label the Node");
     }
     let mut all = selector.match_labels.unwrap_or_default();
     let role = match pool {
@@ -120,7 +118,7 @@ async fn labels_of(client: &Client, pool: &str) -> anyhow::Result<BTreeMap<Strin
     Ok(all)
 }
 
-/// Where other machines find the API, as far as this one can tell.
+/// Returns the address of the API for other machines.
 fn address_for_others(arguments: &Up, config: &Config) -> String {
     let host = config
         .cluster_url
@@ -136,12 +134,12 @@ fn address_for_others(arguments: &Up, config: &Config) -> String {
         return addresses::with_port(host, port);
     }
     let reachable = addresses::primary()
-        .filter(|address| TcpStream::connect_timeout(&(*address, port).into(), KNOCK).is_ok());
+        .filter(|address| TcpStream::connect_timeout(&(*address, port).into(), CONNECT_TIMEOUT).is_ok());
     if let Some(address) = reachable {
         return addresses::with_port(&address.to_string(), port);
     }
     output::warning(
-        "this mco up listens for this machine alone; to let others join, start it with --listen 0.0.0.0",
+        "this mco up listens on the loopback address only; for other machines to join, start it with --listen 0.0.0.0",
     );
     addresses::with_port(host, port)
 }

@@ -1,26 +1,26 @@
-//! What operator and controllers count, at one address, for those who ask for it.
+//! The metrics of operator and controllers at one address.
 
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
-use mco_serve_metrics::Door;
+use mco_http::metrics::{ScrapeAccess, serve_metrics};
 use tokio::net::TcpListener;
 
 use super::Components;
 
-/// Ends a text of metrics, so it may come only once.
+/// The end marker of OpenMetrics, which may occur only once.
 const END: &str = "# EOF\n";
 
 pub async fn start(
     address: SocketAddr,
-    operator: mco_operator::Metrics,
+    operator: mco_operator::OperatorMetrics,
     controllers: mco_controllers::Metrics,
     components: &mut Components,
 ) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address)
         .await
-        .with_context(|| format!("cannot tell metrics at {address}; choose another --metrics-listen"))?;
-    let site = move || {
+        .with_context(|| format!("cannot serve metrics on {address}; choose another --metrics-listen"))?;
+    let source = move || {
         let first = operator.encode()?;
         Ok(format!(
             "{}{}",
@@ -28,7 +28,7 @@ pub async fn start(
             controllers.encode()?
         ))
     };
-    let serving = mco_serve_metrics::serve(listener, Door::default(), site, components.stop.clone());
+    let serving = serve_metrics(listener, ScrapeAccess::default(), source, components.stop.clone());
     components.start("the metrics", async move {
         serving.await;
         Ok(())

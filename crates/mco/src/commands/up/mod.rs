@@ -1,5 +1,7 @@
 //! `mco up`: every component in one process, on an embedded control plane.
 
+#[cfg(test)]
+mod access_tests;
 mod addresses;
 mod admission;
 mod console;
@@ -7,12 +9,15 @@ mod control_plane;
 mod data_directory;
 mod heartbeats;
 mod ignition_server;
+mod join_token_store;
 mod join_tokens;
+mod joining;
 mod metrics;
+mod node_policy;
 pub mod nodes;
 mod progress;
 pub mod simulation;
-mod welcome;
+mod summary;
 
 use std::sync::{Arc, Mutex};
 
@@ -24,37 +29,37 @@ use tokio_util::sync::CancellationToken;
 use super::VERSION;
 use crate::cli::Up;
 use crate::log::Log;
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 use crate::runtime;
 use control_plane::ControlPlane;
 pub use control_plane::bind;
 use data_directory::DataDirectory;
 
-pub fn run(arguments: Up) -> anyhow::Result<Outcome> {
+pub fn run(arguments: Up) -> anyhow::Result<CommandOutcome> {
     if arguments.join.join_token || arguments.join.revoke_join_token.is_some() {
-        return of_the_running(&arguments);
+        return run_on_existing(&arguments);
     }
     let directory = DataDirectory::open(arguments.data_dir.clone(), arguments.fresh)?;
     directory.examine(arguments.local_nodes().map(|node| node.name))?;
     let log = Log::start(Mutex::new(directory.log()?));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    runtime::run(threads, |stop| everything(arguments, directory, log, stop))?;
-    Ok(Outcome::Done)
+    runtime::run(threads, |stop| start_and_serve(arguments, directory, log, stop))?;
+    Ok(CommandOutcome::Done)
 }
 
-/// What is asked of the one that runs already.
-fn of_the_running(arguments: &Up) -> anyhow::Result<Outcome> {
+/// Runs a command on the `mco up` that is already running.
+fn run_on_existing(arguments: &Up) -> anyhow::Result<CommandOutcome> {
     let directory = DataDirectory::existing(arguments.data_dir.clone())?;
-    runtime::ask(async {
+    runtime::block_on(async {
         match &arguments.join.revoke_join_token {
             Some(id) => join_tokens::revoke(&directory, id).await,
             None => join_tokens::issue(arguments, &directory).await,
         }
     })?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-async fn everything(
+async fn start_and_serve(
     arguments: Up,
     directory: DataDirectory,
     log: Log,
@@ -64,20 +69,20 @@ async fn everything(
     let mut components = Components::new(stop.clone());
     let serving = control_plane.clone();
     components.start("the API", async move { serving.serve().await });
-    let ended = match system(&arguments, &directory, log, &control_plane, &mut components).await {
-        Ok(welcome) => until_stopped(&arguments, &control_plane, &mut components, &welcome).await,
+    let ended = match start_components(&arguments, &directory, log, &control_plane, &mut components).await {
+        Ok(summary) => until_stopped(&arguments, &control_plane, &mut components, &summary).await,
         Err(error) => Err(error),
     };
     control_plane.stop().await;
     ended
 }
 
-/// Shows how everything starts, then tells how to meet it, and lets it run.
+/// Shows the startup progress, prints the summary, and runs until it is stopped.
 async fn until_stopped(
     arguments: &Up,
     control_plane: &ControlPlane,
     components: &mut Components,
-    welcome: &str,
+    summary: &str,
 ) -> anyhow::Result<()> {
     if !arguments.bare {
         let client = control_plane.client("progress");
@@ -87,12 +92,12 @@ async fn until_stopped(
             ended = components.until_stopped() => return ended,
         }
     }
-    output::print(welcome)?;
+    output::print(summary)?;
     components.until_stopped().await
 }
 
-/// Starts everything that works on the API, and returns how to meet it.
-async fn system(
+/// Starts all components and returns the summary.
+async fn start_components(
     arguments: &Up,
     directory: &DataDirectory,
     log: Log,
@@ -100,25 +105,25 @@ async fn system(
     components: &mut Components,
 ) -> anyhow::Result<String> {
     if arguments.bare {
-        return Ok(welcome::bare(directory, control_plane.url()));
+        return Ok(summary::bare(directory, control_plane.url()));
     }
     let stop = components.stop.clone();
-    let server = ignition_server::Files::create(directory.path())?;
+    let server = ignition_server::IgnitionServerFiles::create(directory.path())?;
     control_plane.prepare_bootstrap(&server)?;
     let listen = arguments.listen;
     let server_port = free_port(listen, arguments.server_port).await?;
     let reached_as = addresses::best(listen, &arguments.advertise);
-    let options = mco_operator::Options {
+    let options = mco_operator::OperatorOptions {
         api_server_url: Some(control_plane.url().to_owned()),
         config_server: Some(addresses::with_port(&reached_as, server_port)),
-        ..mco_operator::Options::new(VERSION)
+        ..mco_operator::OperatorOptions::new(VERSION)
     };
     let settings = mco_controllers::Options::new(VERSION, VERSION);
     if let Some(address) = arguments.metrics_listen {
         let (operator, controllers) = (options.metrics.clone(), settings.metrics.clone());
         metrics::start(address, operator, controllers, components).await?;
     }
-    // Operator and operands are one process here.
+    // Operator and operands share one process and its log level.
     tokio::spawn(log.follow(options.log_levels.subscribe(), mco_operator::LogLevels::louder));
     let in_use = Arc::clone(control_plane.in_use());
     let (follower, followed) = (control_plane.client("admission"), stop.clone());
@@ -141,11 +146,16 @@ async fn system(
             stop.clone(),
         ),
     );
-    let signs_of_life = heartbeats::watch(control_plane.client("heartbeats"), stop.clone());
-    components.start("the watch over joined machines", signs_of_life);
+    let heartbeats = heartbeats::watch(control_plane.client("heartbeats"), stop.clone());
+    components.start("the heartbeat monitor", heartbeats);
     if let Some(number) = arguments.simulate {
         let client = control_plane.client("fleet");
-        let fleet = simulation::run(client, number.into(), arguments.temper(), stop.clone());
+        let fleet = simulation::run(
+            client,
+            number.into(),
+            arguments.simulation_profile(),
+            stop.clone(),
+        );
         components.start("the simulated fleet", fleet);
     }
     for node in arguments.local_nodes() {
@@ -156,11 +166,11 @@ async fn system(
     }
     let address = console::start(arguments.console_port, directory, control_plane, components).await?;
     let ignition = addresses::with_port(&reached_as, server_port);
-    let welcome = welcome::full(directory, control_plane.url(), &server, &ignition);
-    Ok(format!("{welcome}\nconsole     {address}\n"))
+    let summary = summary::full(directory, control_plane.url(), &server, &ignition);
+    Ok(format!("{summary}\nconsole     {address}\n"))
 }
 
-/// The port that was asked for, or another while that one is taken: nobody should have to choose ports to try something.
+/// Returns the requested port, or a free one if it is in use.
 async fn free_port(address: std::net::IpAddr, wanted: u16) -> anyhow::Result<u16> {
     let listener = match TcpListener::bind((address, wanted)).await {
         Err(_) => TcpListener::bind((address, 0))
@@ -171,7 +181,7 @@ async fn free_port(address: std::net::IpAddr, wanted: u16) -> anyhow::Result<u16
     Ok(listener.local_addr().context("there is no free port")?.port())
 }
 
-/// What runs beside each other. They end together: a system of which a part is missing only looks as if it worked.
+/// The running components. They stop together, because a part of the system would only appear to work.
 struct Components {
     running: JoinSet<(&'static str, anyhow::Result<()>)>,
     stop: CancellationToken,
@@ -193,16 +203,16 @@ impl Components {
         self.running.spawn(async move { (name, component.await) });
     }
 
-    /// Waits for the order to stop, or for the first component that ends without one.
+    /// Waits for the stop, or for the first component that ends without one.
     async fn until_stopped(&mut self) -> anyhow::Result<()> {
         let early = tokio::select! {
-            // First: when all are told to stop, those that have already done so are not early.
+            // Checked first: components that end after the stop are not early.
             biased;
             () = self.stop.cancelled() => return Ok(()),
             early = self.running.join_next() => early,
         };
         self.stop.cancel();
-        match early.transpose().context("a component broke down")? {
+        match early.transpose().context("a component panicked")? {
             Some((name, Err(error))) => Err(error.context(format!("{name} stopped"))),
             Some((name, Ok(()))) => anyhow::bail!("{name} ended unexpectedly"),
             None => Ok(()),
@@ -215,12 +225,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_component_that_stops_when_told_is_no_error_and_one_that_stops_by_itself_is() {
-        // Either could be noticed first, so it is tried often.
+    async fn a_component_that_ends_before_the_stop_is_an_error() {
+        // Either event could be noticed first, so the test repeats.
         for _ in 0..50 {
             let mut components = Components::new(CancellationToken::new());
             let stop = components.stop.clone();
-            components.start("a part", async move {
+            components.start("a component", async move {
                 stop.cancelled().await;
                 Ok(())
             });
@@ -229,9 +239,9 @@ mod tests {
             components.until_stopped().await.unwrap();
         }
         let mut components = Components::new(CancellationToken::new());
-        components.start("a part", async { Ok(()) });
+        components.start("a component", async { Ok(()) });
         let error = components.until_stopped().await.unwrap_err();
-        assert_eq!(error.to_string(), "a part ended unexpectedly");
+        assert_eq!(error.to_string(), "a component ended unexpectedly");
         assert!(components.stop.is_cancelled(), "the others end with it");
     }
 }

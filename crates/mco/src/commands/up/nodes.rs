@@ -1,4 +1,4 @@
-//! Local nodes: directories that play machines, each with a real daemon.
+//! Local nodes: simulated machines in directories, each with a real daemon.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -16,13 +16,13 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// What a kubelet of our own Kubernetes version would say.
+/// The kubelet version of the Kubernetes release that the API server follows.
 const KUBELET_VERSION: &str = "v1.36.0";
-/// A laptop is no data centre.
-const MOST: usize = 50;
+/// The maximum number of local nodes, for a laptop.
+const MAX_NODES: usize = 50;
 const RETRY: Duration = Duration::from_secs(2);
 
-/// How many local nodes there are, as in `masters=1,workers=3`.
+/// The number of local nodes, as in `masters=1,workers=3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fleet {
     pub masters: usize,
@@ -47,9 +47,9 @@ impl FromStr for Fleet {
                 _ => return Err(format!("{part:?} is not masters=N or workers=N")),
             }
         }
-        if fleet.masters + fleet.workers > MOST {
+        if fleet.masters + fleet.workers > MAX_NODES {
             return Err(format!(
-                "more than {MOST} local nodes; use --simulate for large fleets"
+                "more than {MAX_NODES} local nodes; use --simulate for large fleets"
             ));
         }
         Ok(fleet)
@@ -77,7 +77,7 @@ impl LocalNode {
         }
     }
 
-    /// Creates the machine if it is new, then runs its daemon, again and again, until told to stop.
+    /// Creates the machine if it is new, and runs its daemon until the stop, restarting it after errors.
     pub async fn run(
         self,
         kubelet: Client,
@@ -89,7 +89,7 @@ impl LocalNode {
         let live = async {
             loop {
                 if let Err(error) = self.live(&kubelet, &daemon, &root, &stop).await {
-                    warn!(node = self.name, "the node starts over: {error:#}");
+                    warn!(node = self.name, "restarting the node: {error:#}");
                 }
                 tokio::time::sleep(RETRY).await;
             }
@@ -110,12 +110,12 @@ impl LocalNode {
         let machine = Arc::new(Machine::create_directory(root)?);
         self.register(kubelet).await?;
         member::provision(kubelet, &machine, self.pool).await?;
-        let options = agent::Options::default();
+        let options = agent::AgentOptions::default();
         agent::run(daemon.clone(), machine, self.name.as_str(), options, stop.clone()).await?;
         Ok(())
     }
 
-    /// Plays the kubelet: the Node exists and is ready.
+    /// Simulates the kubelet: the Node exists and is ready.
     async fn register(&self, client: &Client) -> anyhow::Result<()> {
         let nodes: Api<Node> = Api::all(client.clone());
         if nodes.get_opt(&self.name).await?.is_none() {
@@ -127,7 +127,7 @@ impl LocalNode {
         let now = jiff::Timestamp::now();
         let ready = json!({"status": {
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
-                "message": "a directory plays this machine", "lastHeartbeatTime": now, "lastTransitionTime": now}],
+                "message": "simulated by a directory", "lastHeartbeatTime": now, "lastTransitionTime": now}],
             "nodeInfo": {"architecture": std::env::consts::ARCH, "bootID": "", "containerRuntimeVersion": "none://",
                 "kernelVersion": "none", "kubeProxyVersion": "", "kubeletVersion": KUBELET_VERSION, "machineID": "",
                 "operatingSystem": "linux", "osImage": "a directory of mco up", "systemUUID": ""},

@@ -1,51 +1,51 @@
-//! What happens while `mco up` starts, for the person who waits. It watches what everybody can see and decides nothing.
+//! The startup progress of `mco up`. It only reads what any client can read.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
-use mco_client::overview::{PoolOverview, PoolState};
-use mco_client::words::count;
+use mco_client::overview::{PoolOverview, PoolPhase};
+use mco_client::text::count;
 use tokio::time::Instant;
 
-use crate::commands::status::live::Live;
+use crate::commands::status::live::LiveStatus;
 use crate::commands::status::{self, text};
-use crate::output::{self, harmless};
+use crate::output::{self, escape_control_chars};
 use crate::screen::Lines;
 
-/// How often it is asked for pools before there are any: they come within a second or two.
-const LOOK: Duration = Duration::from_millis(250);
-/// A terminal shows times that go on; a file should not be filled with them.
+/// The interval at which pools are listed before there are any, which takes a second or two.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// The refresh interval of a terminal. A log file gets only changes.
 const REFRESH: Duration = Duration::from_secs(1);
-/// Whatever has not moved for so long needs a person, who needs to know how to look at it.
+/// Without progress for this time, a hint is shown.
 const STALLED: Duration = Duration::from_mins(1);
 
-/// How far the start is.
+/// The state of the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Start {
+struct StartupState {
     api: String,
-    /// How many nodes there shall be; machines that joined come on top.
+    /// The expected number of nodes; joined machines come in addition.
     nodes: usize,
-    /// None before the operator has made them.
+    /// None before the operator has created them.
     pools: Vec<PoolOverview>,
 }
 
 /// Whether there is anything left to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum StartupStage {
     Starting,
     Started,
 }
 
-/// Shows the start until it is over. Failing to look at it is no reason to stop: it is tried again.
+/// Shows the start until it is complete. Errors are retried.
 pub async fn follow(client: &Client, api: &str, nodes: usize) {
     let mut lines = Lines::new();
-    let mut start = Start {
+    let mut start = StartupState {
         api: api.to_owned(),
         nodes,
         pools: Vec::new(),
     };
-    let mut live: Option<Live> = None;
+    let mut live: Option<LiveStatus> = None;
     let mut moved = Instant::now();
     loop {
         let now = Timestamp::now();
@@ -54,26 +54,26 @@ pub async fn follow(client: &Client, api: &str, nodes: usize) {
         } else {
             in_a_file(&start)
         });
-        if stage(&start) == Stage::Started {
+        if stage(&start) == StartupStage::Started {
             return lines.end();
         }
         if moved.elapsed() > STALLED {
             lines.end();
             return output::warning(
-                "nothing has moved for a minute; it goes on in the background, see what it waits for with mco status",
+                "no progress for a minute; it continues in the background, run mco status to see what it waits for",
             );
         }
         let pools = if let Some(live) = &mut live {
             live.changed(REFRESH).await;
             live.overview(Timestamp::now())
         } else {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             status::read(client).await.ok()
         };
         let Some(pools) = pools else { continue };
         if live.is_none() && !pools.is_empty() {
-            // Watching for kinds that do not exist yet would only wait longer and longer.
-            live = Some(Live::new(client));
+            // A watch on kinds that do not exist yet would back off too long.
+            live = Some(LiveStatus::new(client));
         }
         if pools != start.pools {
             moved = Instant::now();
@@ -82,22 +82,22 @@ pub async fn follow(client: &Client, api: &str, nodes: usize) {
     }
 }
 
-/// A rollout that an earlier start has left behind is no part of this one, nor is what waits for a person.
-fn stage(start: &Start) -> Stage {
+/// A rollout from an earlier start is not waited for, nor is a paused or degraded pool.
+fn stage(start: &StartupState) -> StartupStage {
     let rolls_out = |pool: &PoolOverview| {
         let mut nodes = pool.nodes.iter();
         nodes.any(|node| !node.current.is_empty() && node.current != pool.target)
     };
     let is_settled = |pool: &PoolOverview| match pool.state {
-        PoolState::Updated | PoolState::Paused | PoolState::Degraded => true,
-        PoolState::Updating => rolls_out(pool),
-        PoolState::Waiting => false,
+        PoolPhase::Updated | PoolPhase::Paused | PoolPhase::Degraded => true,
+        PoolPhase::Updating => rolls_out(pool),
+        PoolPhase::Waiting => false,
     };
     let is_complete = !start.pools.is_empty() && registered(&start.pools) >= start.nodes;
     if is_complete && start.pools.iter().all(is_settled) {
-        Stage::Started
+        StartupStage::Started
     } else {
-        Stage::Starting
+        StartupStage::Starting
     }
 }
 
@@ -105,7 +105,7 @@ fn registered(pools: &[PoolOverview]) -> usize {
     pools.iter().map(|pool| pool.total).sum()
 }
 
-fn on_a_terminal(start: &Start, now: Timestamp) -> Vec<String> {
+fn on_a_terminal(start: &StartupState, now: Timestamp) -> Vec<String> {
     let mut lines = components(start);
     if !start.pools.is_empty() {
         lines.extend(text::live(&start.pools, false, now).lines().map(str::to_owned));
@@ -113,29 +113,29 @@ fn on_a_terminal(start: &Start, now: Timestamp) -> Vec<String> {
     lines
 }
 
-fn in_a_file(start: &Start) -> Vec<String> {
+fn in_a_file(start: &StartupState) -> Vec<String> {
     let mut lines = components(start);
     lines.extend(start.pools.iter().map(|pool| {
-        let name = format!("pool {}", harmless(&pool.name));
+        let name = format!("pool {}", escape_control_chars(&pool.name));
         let far = format!("{} of {} updated", pool.updated, count(pool.total, "node"));
         match pool.state {
-            PoolState::Waiting => format!("{name:<14} waits for its first config"),
-            PoolState::Updated | PoolState::Updating => format!("{name:<14} {far}"),
-            PoolState::Paused => format!("{name:<14} {far}, paused"),
-            PoolState::Degraded => format!("{name:<14} {far}, degraded"),
+            PoolPhase::Waiting => format!("{name:<14} waiting for its first config"),
+            PoolPhase::Updated | PoolPhase::Updating => format!("{name:<14} {far}"),
+            PoolPhase::Paused => format!("{name:<14} {far}, paused"),
+            PoolPhase::Degraded => format!("{name:<14} {far}, degraded"),
         }
     }));
     lines
 }
 
-fn components(start: &Start) -> Vec<String> {
-    let is_rendered = |pool: &PoolOverview| pool.state != PoolState::Waiting;
+fn components(start: &StartupState) -> Vec<String> {
+    let is_rendered = |pool: &PoolOverview| pool.state != PoolPhase::Waiting;
     let operator = if start.pools.is_empty() {
-        "installs"
+        "installing"
     } else if start.pools.iter().all(is_rendered) {
         "ready"
     } else {
-        "renders the first configs"
+        "rendering the first configs"
     };
     let registered = registered(&start.pools);
     vec![
@@ -150,16 +150,16 @@ fn components(start: &Start) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use mco_client::overview::{NodeOverview, Standing};
+    use mco_client::overview::{NodeOverview, NodeStanding};
 
     use super::*;
 
     const TARGET: &str = "rendered-worker-2";
 
-    fn pool(name: &str, state: PoolState, current: &[&str]) -> PoolOverview {
+    fn pool(name: &str, state: PoolPhase, current: &[&str]) -> PoolOverview {
         let node = |(index, current): (usize, &&str)| NodeOverview {
             name: format!("{name}-{index}"),
-            standing: Standing::Updating,
+            standing: NodeStanding::Updating,
             state: "Working".to_owned(),
             current: (*current).to_owned(),
             desired: TARGET.to_owned(),
@@ -173,7 +173,7 @@ mod tests {
             state,
             target: TARGET.to_owned(),
             total: current.len(),
-            updated: if state == PoolState::Updated {
+            updated: if state == PoolPhase::Updated {
                 current.len()
             } else {
                 0
@@ -187,8 +187,8 @@ mod tests {
         }
     }
 
-    fn start(nodes: usize, pools: Vec<PoolOverview>) -> Start {
-        Start {
+    fn start(nodes: usize, pools: Vec<PoolOverview>) -> StartupState {
+        StartupState {
             api: "https://127.0.0.1:7443".to_owned(),
             nodes,
             pools,
@@ -197,68 +197,68 @@ mod tests {
 
     #[test]
     fn a_start_is_over_when_nothing_more_happens_by_itself() {
-        use PoolState::{Degraded, Paused, Updated, Updating, Waiting};
+        use PoolPhase::{Degraded, Paused, Updated, Updating, Waiting};
         let cases = [
-            ("no pools yet", 0, vec![], Stage::Starting),
+            ("no pools yet", 0, vec![], StartupStage::Starting),
             (
-                "no node shall be",
+                "no node is expected",
                 0,
                 vec![pool("worker", Updated, &[])],
-                Stage::Started,
+                StartupStage::Started,
             ),
             (
-                "a node has not come yet",
+                "a node has not registered yet",
                 2,
                 vec![pool("worker", Updated, &[TARGET])],
-                Stage::Starting,
+                StartupStage::Starting,
             ),
             (
                 "all updated",
                 1,
                 vec![pool("worker", Updated, &[TARGET])],
-                Stage::Started,
+                StartupStage::Started,
             ),
             (
                 "another pool has no config",
                 1,
                 vec![pool("master", Waiting, &[]), pool("worker", Updated, &[TARGET])],
-                Stage::Starting,
+                StartupStage::Starting,
             ),
             (
-                "a node says nothing yet",
+                "a node has no config yet",
                 1,
                 vec![pool("worker", Updating, &[""])],
-                Stage::Starting,
+                StartupStage::Starting,
             ),
             (
                 "a node is about to be done",
                 1,
                 vec![pool("worker", Updating, &[TARGET])],
-                Stage::Starting,
+                StartupStage::Starting,
             ),
             (
-                "a rollout goes on that was there before",
+                "a rollout of an earlier start continues",
                 2,
                 vec![pool("worker", Updating, &[TARGET, "rendered-worker-1"])],
-                Stage::Started,
+                StartupStage::Started,
             ),
             (
-                "a person paused it",
+                "it is paused",
                 1,
                 vec![pool("worker", Paused, &["x"])],
-                Stage::Started,
+                StartupStage::Started,
             ),
             (
                 "it is degraded",
                 1,
                 vec![pool("worker", Degraded, &["x"])],
-                Stage::Started,
+                StartupStage::Started,
             ),
             (
-                "a machine has joined besides",
+                "a machine has joined in addition",
                 1,
                 vec![pool("worker", Updated, &[TARGET, TARGET])],
-                Stage::Started,
+                StartupStage::Started,
             ),
         ];
         for (name, nodes, pools, expected) in cases {
@@ -267,32 +267,32 @@ mod tests {
     }
 
     #[test]
-    fn each_part_says_how_far_it_is() {
+    fn each_component_shows_its_progress() {
         let mut at = start(2, Vec::new());
         assert_eq!(
             in_a_file(&at),
             [
                 "control plane  https://127.0.0.1:7443",
-                "operator       installs",
+                "operator       installing",
                 "nodes          0 of 2 registered",
             ]
         );
         at.pools = vec![
-            pool("master", PoolState::Waiting, &[]),
-            pool("worker", PoolState::Updating, &["", ""]),
+            pool("master", PoolPhase::Waiting, &[]),
+            pool("worker", PoolPhase::Updating, &["", ""]),
         ];
         assert_eq!(
             in_a_file(&at)[1..],
             [
-                "operator       renders the first configs",
+                "operator       rendering the first configs",
                 "nodes          2 of 2 registered",
-                "pool master    waits for its first config",
+                "pool master    waiting for its first config",
                 "pool worker    0 of 2 nodes updated",
             ]
         );
         at.pools = vec![
-            pool("master", PoolState::Paused, &[TARGET]),
-            pool("worker", PoolState::Updated, &[TARGET, TARGET]),
+            pool("master", PoolPhase::Paused, &[TARGET]),
+            pool("worker", PoolPhase::Updated, &[TARGET, TARGET]),
         ];
         assert_eq!(
             in_a_file(&at)[1..],
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_terminal_shows_bars_and_what_nodes_do() {
-        let at = start(1, vec![pool("worker", PoolState::Updating, &[""])]);
+        let at = start(1, vec![pool("worker", PoolPhase::Updating, &[""])]);
         assert_eq!(
             on_a_terminal(&at, Timestamp::UNIX_EPOCH)[2..],
             [
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn hostile_names_do_not_reach_the_terminal() {
-        let at = start(0, vec![pool("a\u{1b}[2J", PoolState::Updated, &["x"])]);
+        let at = start(0, vec![pool("a\u{1b}[2J", PoolPhase::Updated, &["x"])]);
         for lines in [in_a_file(&at), on_a_terminal(&at, Timestamp::UNIX_EPOCH)] {
             assert!(!lines.concat().contains('\u{1b}'), "{lines:?}");
         }

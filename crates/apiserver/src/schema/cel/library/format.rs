@@ -1,4 +1,4 @@
-//! Named formats: `format.dns1123Label().validate(text)` is nothing when the text is fine, else what is wrong.
+//! Named formats: `format.dns1123Label().validate(text)` returns none for a valid text, otherwise the errors.
 
 use super::{opaque, texts};
 use crate::names;
@@ -8,25 +8,25 @@ use cel::{DeclarationError, Env};
 
 /// A format, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Format(&'static str);
-opaque!(Format, "kubernetes.NamedFormat");
+pub(super) struct CelFormat(&'static str);
+opaque!(CelFormat, "kubernetes.NamedFormat");
 
 pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
-    cel::add_overload!(env, fn dns1123_label: () -> Format, name = "format.dns1123Label")?;
-    cel::add_overload!(env, fn dns1123_subdomain: () -> Format, name = "format.dns1123Subdomain")?;
-    cel::add_overload!(env, fn dns1035_label: () -> Format, name = "format.dns1035Label")?;
-    cel::add_overload!(env, fn dns1123_label_prefix: () -> Format, name = "format.dns1123LabelPrefix")?;
-    cel::add_overload!(env, fn dns1123_subdomain_prefix: () -> Format, name = "format.dns1123SubdomainPrefix")?;
-    cel::add_overload!(env, fn dns1035_label_prefix: () -> Format, name = "format.dns1035LabelPrefix")?;
-    cel::add_overload!(env, fn qualified_name: () -> Format, name = "format.qualifiedName")?;
-    cel::add_overload!(env, fn label_value: () -> Format, name = "format.labelValue")?;
-    cel::add_overload!(env, fn uri: () -> Format, name = "format.uri")?;
-    cel::add_overload!(env, fn uuid: () -> Format, name = "format.uuid")?;
-    cel::add_overload!(env, fn byte: () -> Format, name = "format.byte")?;
-    cel::add_overload!(env, fn date: () -> Format, name = "format.date")?;
-    cel::add_overload!(env, fn datetime: () -> Format, name = "format.datetime")?;
+    cel::add_overload!(env, fn dns1123_label: () -> CelFormat, name = "format.dns1123Label")?;
+    cel::add_overload!(env, fn dns1123_subdomain: () -> CelFormat, name = "format.dns1123Subdomain")?;
+    cel::add_overload!(env, fn dns1035_label: () -> CelFormat, name = "format.dns1035Label")?;
+    cel::add_overload!(env, fn dns1123_label_prefix: () -> CelFormat, name = "format.dns1123LabelPrefix")?;
+    cel::add_overload!(env, fn dns1123_subdomain_prefix: () -> CelFormat, name = "format.dns1123SubdomainPrefix")?;
+    cel::add_overload!(env, fn dns1035_label_prefix: () -> CelFormat, name = "format.dns1035LabelPrefix")?;
+    cel::add_overload!(env, fn qualified_name: () -> CelFormat, name = "format.qualifiedName")?;
+    cel::add_overload!(env, fn label_value: () -> CelFormat, name = "format.labelValue")?;
+    cel::add_overload!(env, fn uri: () -> CelFormat, name = "format.uri")?;
+    cel::add_overload!(env, fn uuid: () -> CelFormat, name = "format.uuid")?;
+    cel::add_overload!(env, fn byte: () -> CelFormat, name = "format.byte")?;
+    cel::add_overload!(env, fn date: () -> CelFormat, name = "format.date")?;
+    cel::add_overload!(env, fn datetime: () -> CelFormat, name = "format.datetime")?;
     cel::add_overload!(env, fn named: (CelString) -> CelOptional, name = "format.named")?;
-    cel::add_member_overload!(env, fn validate: (Format, CelString) -> CelOptional)?;
+    cel::add_member_overload!(env, fn validate: (CelFormat, CelString) -> CelOptional)?;
     Ok(())
 }
 
@@ -48,8 +48,8 @@ const NAMES: [&str; 13] = [
 
 macro_rules! formats {
     ($($function:ident => $name:literal),* $(,)?) => {
-        $(fn $function() -> Format {
-            Format($name)
+        $(fn $function() -> CelFormat {
+            CelFormat($name)
         })*
     };
 }
@@ -73,13 +73,13 @@ formats! {
 fn named(name: &CelString<'_>) -> CelOptional<'static> {
     let found = NAMES.into_iter().find(|known| *known == name.inner());
     found.map_or_else(CelOptional::none, |known| {
-        CelOptional::of(Box::new(Format(known)))
+        CelOptional::of(Box::new(CelFormat(known)))
     })
 }
 
-fn validate(this: &Format, text: &CelString<'_>) -> CelOptional<'static> {
+fn validate(this: &CelFormat, text: &CelString<'_>) -> CelOptional<'static> {
     let text = text.inner();
-    // A prefix may end in a dash, because something follows.
+    // A prefix may end in a dash, because a suffix follows.
     let completed = text
         .strip_suffix('-')
         .map_or_else(|| text.to_owned(), |stem| format!("{stem}a"));

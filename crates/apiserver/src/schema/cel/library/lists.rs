@@ -1,4 +1,4 @@
-//! What Kubernetes can do with lists beyond the standard: order, sums, extremes, positions.
+//! List functions of Kubernetes: order, sums, extremes, positions.
 
 use super::metered::same;
 use super::{count, failed};
@@ -65,7 +65,7 @@ fn sum<'b, 'v>(args: Args<'b, 'v>) -> Result<CowVal<'b, 'v>, ExecutionError> {
     let Some((first, rest)) = items.split_first() else {
         return Ok(CowVal::owned(CelInt::from(0)));
     };
-    // Texts and lists can be added, too, but each sum would be longer than the last.
+    // Strings and lists can be added too, but each sum would be longer than the one before.
     if matches!(first.get_type().kind(), Kind::String | Kind::Bytes | Kind::List) {
         return Err(failed("sum", "no such overload"));
     }

@@ -1,7 +1,7 @@
-//! Stand-ins for operations that can take long or make much out of little; each spends from the budget first.
+//! Metered replacements of operations that are expensive or amplify their input; each charges the budget first.
 
-use super::super::budget::{Budget, budget_type};
-use super::super::instrument::{ADD, EQUALS, JOIN, MATCHES, REPLACE, SPEND, SPEND_ON_ALL};
+use super::super::budget::{CelBudget, budget_type};
+use super::super::instrument::{ADD, CHARGE, CHARGE_ALL, EQUALS, JOIN, MATCHES, REPLACE};
 use super::{failed, regex};
 use cel::common::types::{
     CelBool, CelInt, CelString, DYN_TYPE, INT_TYPE, Kind, LIST_TYPE, STRING_TYPE, Type,
@@ -19,8 +19,8 @@ pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
         arguments.extend(rest);
         env.add_overload(name, &id, arguments, function)
     };
-    declare(SPEND, vec![DYN_TYPE], spend)?;
-    declare(SPEND_ON_ALL, vec![DYN_TYPE], spend_on_all)?;
+    declare(CHARGE, vec![DYN_TYPE], charge)?;
+    declare(CHARGE_ALL, vec![DYN_TYPE], charge_all)?;
     declare(EQUALS, vec![DYN_TYPE, DYN_TYPE], equals)?;
     declare(ADD, vec![DYN_TYPE, DYN_TYPE], add)?;
     declare(MATCHES, vec![STRING_TYPE, STRING_TYPE], matches)?;
@@ -35,17 +35,15 @@ pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     Ok(())
 }
 
-fn spend<'b, 'v>(mut args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
-    let value = args.pop().ok_or_else(|| failed(SPEND, "nothing to look at"))?;
-    Budget::of(&args)?.spend_on(value.as_ref())?;
+fn charge<'b, 'v>(mut args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let value = args.pop().ok_or_else(|| failed(CHARGE, "missing argument"))?;
+    CelBudget::of(&args)?.charge_value(value.as_ref())?;
     Ok(value)
 }
 
-fn spend_on_all<'b, 'v>(mut args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
-    let value = args
-        .pop()
-        .ok_or_else(|| failed(SPEND_ON_ALL, "nothing to look at"))?;
-    Budget::of(&args)?.spend_on_all(value.as_ref())?;
+fn charge_all<'b, 'v>(mut args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let value = args.pop().ok_or_else(|| failed(CHARGE_ALL, "missing argument"))?;
+    CelBudget::of(&args)?.charge_all(value.as_ref())?;
     Ok(value)
 }
 
@@ -53,13 +51,13 @@ fn equals<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, Execution
     let [budget, left, right] = args.as_slice() else {
         return Err(failed(EQUALS, "two operands are needed"));
     };
-    let budget = Budget::of(std::slice::from_ref(budget))?;
-    budget.spend_on_all(left.as_ref())?;
-    budget.spend_on_all(right.as_ref())?;
+    let budget = CelBudget::of(std::slice::from_ref(budget))?;
+    budget.charge_all(left.as_ref())?;
+    budget.charge_all(right.as_ref())?;
     Ok(CowVal::owned(CelBool::from(same(left.as_ref(), right.as_ref()))))
 }
 
-/// Lists of different Rust types are compared item by item; everything else compares itself.
+/// Lists of different Rust types are compared item by item; all other values compare themselves.
 pub(super) fn same(left: &dyn Val, right: &dyn Val) -> bool {
     let both_lists = left.get_type().kind() == Kind::List && right.get_type().kind() == Kind::List;
     if left.equals(right) {
@@ -82,9 +80,9 @@ fn add<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionErr
     let [budget, left, right] = args.as_slice() else {
         return Err(failed(ADD, "two operands are needed"));
     };
-    let budget = Budget::of(std::slice::from_ref(budget))?;
-    budget.spend_on(left.as_ref())?;
-    budget.spend_on(right.as_ref())?;
+    let budget = CelBudget::of(std::slice::from_ref(budget))?;
+    budget.charge_value(left.as_ref())?;
+    budget.charge_value(right.as_ref())?;
     let adder = left.as_adder().ok_or_else(|| {
         ExecutionError::no_such_overload(
             "_+_",
@@ -99,7 +97,7 @@ fn add<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionErr
 
 fn matches<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
     let (text, pattern) = (text(&args, 1, "matches")?, text(&args, 2, "matches")?);
-    Budget::of(&args)?.spend_on(args[1].as_ref())?;
+    CelBudget::of(&args)?.charge_value(args[1].as_ref())?;
     let pattern = regex::cached(pattern).map_err(|error| failed("matches", error))?;
     Ok(CowVal::owned(CelBool::from(pattern.is_match(text))))
 }
@@ -116,8 +114,8 @@ fn replace<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, Executio
         .map_or(-1, |limit| *limit.inner());
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let occurrences = text.matches(from).count().min(limit);
-    spend_bytes(
-        Budget::of(&args)?,
+    charge_bytes(
+        CelBudget::of(&args)?,
         text.len().saturating_add(occurrences.saturating_mul(to.len())),
     )?;
     Ok(CowVal::owned(CelString::from(text.replacen(from, to, limit))))
@@ -129,7 +127,7 @@ fn join<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionEr
     } else {
         ""
     };
-    let budget = Budget::of(&args)?;
+    let budget = CelBudget::of(&args)?;
     let list = args.get(1).and_then(|list| list.as_iterable());
     let mut items = list.ok_or_else(|| failed("join", "no such overload"))?.iter();
     let mut joined = String::new();
@@ -138,7 +136,7 @@ fn join<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionEr
         let item = item
             .downcast_ref::<CelString<'_>>()
             .ok_or_else(|| failed("join", "no such overload"))?;
-        spend_bytes(budget, item.inner().len() + separator.len())?;
+        charge_bytes(budget, item.inner().len() + separator.len())?;
         if !is_first {
             joined.push_str(separator);
         }
@@ -148,8 +146,8 @@ fn join<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionEr
     Ok(CowVal::owned(CelString::from(joined)))
 }
 
-fn spend_bytes(budget: &Budget, bytes: usize) -> Result<(), ExecutionError> {
-    budget.spend(1 + u64::try_from(bytes / 10).unwrap_or(u64::MAX - 1))
+fn charge_bytes(budget: &CelBudget, bytes: usize) -> Result<(), ExecutionError> {
+    budget.charge(1 + u64::try_from(bytes / 10).unwrap_or(u64::MAX - 1))
 }
 
 fn text<'a>(args: &'a [CowVal<'_, '_>], at: usize, function: &str) -> Result<&'a str, ExecutionError> {

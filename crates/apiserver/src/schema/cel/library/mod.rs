@@ -31,7 +31,7 @@ use cel::ExecutionError;
 use cel::common::types::{CelInt, CelList, CelString};
 use cel::common::value::Val;
 
-/// Makes a Rust type a CEL value that only functions can look into.
+/// Makes a Rust type an opaque CEL value.
 macro_rules! opaque {
     ($name:ident, $cel_name:literal) => {
         impl cel::common::value::Val for $name {
@@ -82,7 +82,7 @@ fn count(count: usize) -> CelInt {
     CelInt::from(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-/// -1, 0 or 1, as `compareTo` gives it.
+/// Returns -1, 0 or 1, as `compareTo` does.
 fn sign(ordering: std::cmp::Ordering) -> CelInt {
     CelInt::from(ordering as i64)
 }

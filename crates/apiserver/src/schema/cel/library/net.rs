@@ -43,7 +43,7 @@ pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     Ok(())
 }
 
-/// Addresses that only look like IPv6 are refused, as Kubernetes refuses them.
+/// IPv4-mapped IPv6 addresses are rejected, as in Kubernetes.
 fn parse_ip(text: &str) -> Result<IpAddr, String> {
     let problem =
         |reason: &str| format!("IP Address {text:?} parse error during conversion from string: {reason}");

@@ -4,10 +4,10 @@ use super::{failed, opaque, sign};
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString};
 use cel::{DeclarationError, Env, ExecutionError};
 
-/// A quantity in billionths, which is as precise as Kubernetes is.
+/// A quantity in billionths, which is the precision of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Quantity(i128);
-opaque!(Quantity, "kubernetes.Quantity");
+pub(super) struct CelQuantity(i128);
+opaque!(CelQuantity, "kubernetes.Quantity");
 
 const ONE: i128 = 1_000_000_000;
 const MALFORMED: &str =
@@ -15,22 +15,22 @@ const MALFORMED: &str =
 
 pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     cel::add_overload!(env, fn is_quantity: (CelString) -> CelBool)?;
-    cel::add_overload!(env, fn quantity: (CelString) -> Result<Quantity>)?;
-    cel::add_member_overload!(env, fn quantity_sign: (Quantity) -> CelInt, name = "sign")?;
-    cel::add_member_overload!(env, fn is_integer: (Quantity) -> CelBool)?;
-    cel::add_member_overload!(env, fn as_integer: (Quantity) -> Result<CelInt>)?;
-    cel::add_member_overload!(env, fn as_approximate_float: (Quantity) -> CelDouble)?;
-    cel::add_member_overload!(env, fn is_greater_than: (Quantity, Quantity) -> CelBool)?;
-    cel::add_member_overload!(env, fn is_less_than: (Quantity, Quantity) -> CelBool)?;
-    cel::add_member_overload!(env, fn compare_to: (Quantity, Quantity) -> CelInt)?;
-    cel::add_member_overload!(env, fn add: (Quantity, Quantity) -> Result<Quantity>)?;
-    cel::add_member_overload!(env, fn add_int: (Quantity, CelInt) -> Result<Quantity>, name = "add")?;
-    cel::add_member_overload!(env, fn sub: (Quantity, Quantity) -> Result<Quantity>)?;
-    cel::add_member_overload!(env, fn sub_int: (Quantity, CelInt) -> Result<Quantity>, name = "sub")?;
+    cel::add_overload!(env, fn quantity: (CelString) -> Result<CelQuantity>)?;
+    cel::add_member_overload!(env, fn quantity_sign: (CelQuantity) -> CelInt, name = "sign")?;
+    cel::add_member_overload!(env, fn is_integer: (CelQuantity) -> CelBool)?;
+    cel::add_member_overload!(env, fn as_integer: (CelQuantity) -> Result<CelInt>)?;
+    cel::add_member_overload!(env, fn as_approximate_float: (CelQuantity) -> CelDouble)?;
+    cel::add_member_overload!(env, fn is_greater_than: (CelQuantity, CelQuantity) -> CelBool)?;
+    cel::add_member_overload!(env, fn is_less_than: (CelQuantity, CelQuantity) -> CelBool)?;
+    cel::add_member_overload!(env, fn compare_to: (CelQuantity, CelQuantity) -> CelInt)?;
+    cel::add_member_overload!(env, fn add: (CelQuantity, CelQuantity) -> Result<CelQuantity>)?;
+    cel::add_member_overload!(env, fn add_int: (CelQuantity, CelInt) -> Result<CelQuantity>, name = "add")?;
+    cel::add_member_overload!(env, fn sub: (CelQuantity, CelQuantity) -> Result<CelQuantity>)?;
+    cel::add_member_overload!(env, fn sub_int: (CelQuantity, CelInt) -> Result<CelQuantity>, name = "sub")?;
     Ok(())
 }
 
-fn parse(text: &str) -> Option<Quantity> {
+fn parse(text: &str) -> Option<CelQuantity> {
     let (negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -48,7 +48,7 @@ fn parse(text: &str) -> Option<Quantity> {
     let (binary, exponent) = scale(suffix)?;
     let scaled = mantissa.checked_mul(ONE)?.checked_mul(binary)?;
     let units = shift(scaled, exponent.checked_sub(decimals)?)?;
-    Some(Quantity(if negative { -units } else { units }))
+    Some(CelQuantity(if negative { -units } else { units }))
 }
 
 /// A suffix as a factor and a power of ten.
@@ -90,64 +90,64 @@ fn is_quantity(text: &CelString<'_>) -> CelBool {
     CelBool::from(parse(text.inner()).is_some())
 }
 
-fn quantity(text: &CelString<'_>) -> Result<Quantity, ExecutionError> {
+fn quantity(text: &CelString<'_>) -> Result<CelQuantity, ExecutionError> {
     parse(text.inner()).ok_or_else(|| failed("quantity", MALFORMED))
 }
 
-fn quantity_sign(this: &Quantity) -> CelInt {
+fn quantity_sign(this: &CelQuantity) -> CelInt {
     sign(this.0.cmp(&0))
 }
 
-fn integer(this: Quantity) -> Option<i64> {
+fn integer(this: CelQuantity) -> Option<i64> {
     (this.0 % ONE == 0)
         .then(|| i64::try_from(this.0 / ONE).ok())
         .flatten()
 }
 
-fn is_integer(this: &Quantity) -> CelBool {
+fn is_integer(this: &CelQuantity) -> CelBool {
     CelBool::from(integer(*this).is_some())
 }
 
-fn as_integer(this: &Quantity) -> Result<CelInt, ExecutionError> {
+fn as_integer(this: &CelQuantity) -> Result<CelInt, ExecutionError> {
     let converted = integer(*this).map(CelInt::from);
     converted.ok_or_else(|| failed("asInteger", "cannot convert value to integer"))
 }
 
-fn as_approximate_float(this: &Quantity) -> CelDouble {
+fn as_approximate_float(this: &CelQuantity) -> CelDouble {
     #[expect(clippy::cast_precision_loss, reason = "the name says it is approximate")]
     CelDouble::from(this.0 as f64 / ONE as f64)
 }
 
-fn is_greater_than(this: &Quantity, other: &Quantity) -> CelBool {
+fn is_greater_than(this: &CelQuantity, other: &CelQuantity) -> CelBool {
     CelBool::from(this > other)
 }
 
-fn is_less_than(this: &Quantity, other: &Quantity) -> CelBool {
+fn is_less_than(this: &CelQuantity, other: &CelQuantity) -> CelBool {
     CelBool::from(this < other)
 }
 
-fn compare_to(this: &Quantity, other: &Quantity) -> CelInt {
+fn compare_to(this: &CelQuantity, other: &CelQuantity) -> CelInt {
     sign(this.cmp(other))
 }
 
-fn add(this: &Quantity, other: &Quantity) -> Result<Quantity, ExecutionError> {
+fn add(this: &CelQuantity, other: &CelQuantity) -> Result<CelQuantity, ExecutionError> {
     this.0
         .checked_add(other.0)
-        .map(Quantity)
+        .map(CelQuantity)
         .ok_or_else(|| failed("add", "integer overflow"))
 }
 
-fn add_int(this: &Quantity, other: &CelInt) -> Result<Quantity, ExecutionError> {
-    add(this, &Quantity(i128::from(*other.inner()) * ONE))
+fn add_int(this: &CelQuantity, other: &CelInt) -> Result<CelQuantity, ExecutionError> {
+    add(this, &CelQuantity(i128::from(*other.inner()) * ONE))
 }
 
-fn sub(this: &Quantity, other: &Quantity) -> Result<Quantity, ExecutionError> {
+fn sub(this: &CelQuantity, other: &CelQuantity) -> Result<CelQuantity, ExecutionError> {
     this.0
         .checked_sub(other.0)
-        .map(Quantity)
+        .map(CelQuantity)
         .ok_or_else(|| failed("sub", "integer overflow"))
 }
 
-fn sub_int(this: &Quantity, other: &CelInt) -> Result<Quantity, ExecutionError> {
-    sub(this, &Quantity(i128::from(*other.inner()) * ONE))
+fn sub_int(this: &CelQuantity, other: &CelInt) -> Result<CelQuantity, ExecutionError> {
+    sub(this, &CelQuantity(i128::from(*other.inner()) * ONE))
 }

@@ -1,14 +1,14 @@
-//! `find` and `findAll`, and the cache that all patterns of rules share.
+//! `find` and `findAll`, and the cache of patterns for all rules.
 
 use super::{failed, texts};
-use crate::schema::pattern::Pattern;
+use crate::schema::pattern::GoPattern;
 use cel::common::types::{CelInt, CelList, CelString};
 use cel::{DeclarationError, Env, ExecutionError};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-/// Rules use few patterns, over and over; a flood of others empties the cache instead of growing it.
+/// The capacity of the cache. Rules use few patterns; when many others fill it, it is cleared.
 const MAX_CACHED: usize = 512;
 
 pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
@@ -19,13 +19,13 @@ pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     Ok(())
 }
 
-/// A compiled pattern, compiled once for as long as it is in use.
-pub(super) fn cached(source: &str) -> Result<Arc<Pattern>, String> {
-    static CACHE: LazyLock<Mutex<HashMap<String, Arc<Pattern>>>> = LazyLock::new(Mutex::default);
+/// Returns a compiled pattern from the cache.
+pub(super) fn cached(source: &str) -> Result<Arc<GoPattern>, String> {
+    static CACHE: LazyLock<Mutex<HashMap<String, Arc<GoPattern>>>> = LazyLock::new(Mutex::default);
     if let Some(pattern) = CACHE.lock().get(source) {
         return Ok(Arc::clone(pattern));
     }
-    let pattern = Arc::new(Pattern::compile(source)?);
+    let pattern = Arc::new(GoPattern::compile(source)?);
     let mut cache = CACHE.lock();
     if cache.len() >= MAX_CACHED {
         cache.clear();

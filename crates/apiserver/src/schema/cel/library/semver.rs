@@ -62,7 +62,7 @@ fn parse(text: &str) -> Result<Semver, String> {
     Ok(Semver { numbers, pre_release })
 }
 
-/// Accepts what people write: a leading `v`, missing parts, leading zeros.
+/// Accepts a leading `v`, missing parts and leading zeros.
 fn parse_lenient(text: &str) -> Result<Semver, String> {
     let text = text.trim().trim_start_matches('v');
     let end = text.find(['-', '+']).unwrap_or(text.len());

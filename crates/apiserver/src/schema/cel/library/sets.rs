@@ -1,6 +1,6 @@
 //! Lists as sets: `sets.contains`, `sets.equivalent`, `sets.intersects`.
 
-use super::super::budget::{Budget, budget_type};
+use super::super::budget::{CelBudget, budget_type};
 use super::super::instrument::SETS;
 use super::failed;
 use super::metered::same;
@@ -39,7 +39,7 @@ fn decide<'b, 'v>(
 ) -> Result<CowVal<'b, 'v>, ExecutionError> {
     let (left, right) = (items(args, 1)?, items(args, 2)?);
     let comparisons = left.len().saturating_mul(right.len());
-    Budget::of(args)?.spend(u64::try_from(comparisons).unwrap_or(u64::MAX))?;
+    CelBudget::of(args)?.charge(u64::try_from(comparisons).unwrap_or(u64::MAX))?;
     Ok(CowVal::owned(CelBool::from(decide(&left, &right))))
 }
 

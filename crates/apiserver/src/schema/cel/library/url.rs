@@ -1,4 +1,4 @@
-//! URLs, as Go takes them apart.
+//! URLs, parsed as Go does.
 
 use super::{failed, opaque};
 use cel::common::types::{CelBool, CelList, CelMap, CelMapKey, CelString};
@@ -8,28 +8,28 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The parts of a URL, still escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Url {
+pub(super) struct CelUrl {
     scheme: String,
     host: String,
     path: String,
     query: String,
 }
-opaque!(Url, "kubernetes.URL");
+opaque!(CelUrl, "kubernetes.URL");
 
 pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     cel::add_overload!(env, fn is_url: (CelString) -> CelBool, name = "isURL")?;
-    cel::add_overload!(env, fn url: (CelString) -> Result<Url>)?;
-    cel::add_member_overload!(env, fn get_scheme: (Url) -> CelString)?;
-    cel::add_member_overload!(env, fn get_host: (Url) -> CelString)?;
-    cel::add_member_overload!(env, fn get_hostname: (Url) -> CelString)?;
-    cel::add_member_overload!(env, fn get_port: (Url) -> CelString)?;
-    cel::add_member_overload!(env, fn get_escaped_path: (Url) -> CelString)?;
-    cel::add_member_overload!(env, fn get_query: (Url) -> CelMap)?;
+    cel::add_overload!(env, fn url: (CelString) -> Result<CelUrl>)?;
+    cel::add_member_overload!(env, fn get_scheme: (CelUrl) -> CelString)?;
+    cel::add_member_overload!(env, fn get_host: (CelUrl) -> CelString)?;
+    cel::add_member_overload!(env, fn get_hostname: (CelUrl) -> CelString)?;
+    cel::add_member_overload!(env, fn get_port: (CelUrl) -> CelString)?;
+    cel::add_member_overload!(env, fn get_escaped_path: (CelUrl) -> CelString)?;
+    cel::add_member_overload!(env, fn get_query: (CelUrl) -> CelMap)?;
     Ok(())
 }
 
 /// An absolute URI or an absolute path.
-fn parse(text: &str) -> Result<Url, String> {
+fn parse(text: &str) -> Result<CelUrl, String> {
     let problem =
         |reason: &str| format!("URL parse error during conversion from string: parse {text:?}: {reason}");
     if text.is_empty() {
@@ -68,7 +68,7 @@ fn parse(text: &str) -> Result<Url, String> {
     if !port_is_valid(host) {
         return Err(problem("invalid port after host"));
     }
-    Ok(Url {
+    Ok(CelUrl {
         scheme: scheme.to_ascii_lowercase(),
         host: host.to_owned(),
         path: path.to_owned(),
@@ -87,19 +87,19 @@ fn is_url(text: &CelString<'_>) -> CelBool {
     CelBool::from(parse(text.inner()).is_ok())
 }
 
-fn url(text: &CelString<'_>) -> Result<Url, ExecutionError> {
+fn url(text: &CelString<'_>) -> Result<CelUrl, ExecutionError> {
     parse(text.inner()).map_err(|error| failed("url", error))
 }
 
-fn get_scheme(this: &Url) -> CelString<'static> {
+fn get_scheme(this: &CelUrl) -> CelString<'static> {
     CelString::from(this.scheme.clone())
 }
 
-fn get_host(this: &Url) -> CelString<'static> {
+fn get_host(this: &CelUrl) -> CelString<'static> {
     CelString::from(this.host.clone())
 }
 
-fn get_hostname(this: &Url) -> CelString<'static> {
+fn get_hostname(this: &CelUrl) -> CelString<'static> {
     let name = match this.host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _)) => address,
         None => this.host.split(':').next().unwrap_or_default(),
@@ -107,7 +107,7 @@ fn get_hostname(this: &Url) -> CelString<'static> {
     CelString::from(name.to_owned())
 }
 
-fn get_port(this: &Url) -> CelString<'static> {
+fn get_port(this: &CelUrl) -> CelString<'static> {
     let after_brackets = this.host.rsplit(']').next().unwrap_or_default();
     CelString::from(
         after_brackets
@@ -117,11 +117,11 @@ fn get_port(this: &Url) -> CelString<'static> {
     )
 }
 
-fn get_escaped_path(this: &Url) -> CelString<'static> {
+fn get_escaped_path(this: &CelUrl) -> CelString<'static> {
     CelString::from(this.path.replace(' ', "%20"))
 }
 
-fn get_query(this: &Url) -> CelMap<'static> {
+fn get_query(this: &CelUrl) -> CelMap<'static> {
     let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for pair in this.query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

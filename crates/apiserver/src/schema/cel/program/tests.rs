@@ -1,24 +1,24 @@
 use super::*;
-use crate::schema::cel::Place;
+use crate::schema::cel::CelPosition;
 use crate::schema::compile;
 use serde_json::{Value as Json, json};
 
 /// Evaluates a rule on a value without a schema.
 fn holds(rule: &str, this: &Json) -> Result<bool, String> {
     let schema = compile(&json!({}));
-    let place = Place {
+    let place = CelPosition {
         schema: &schema,
         node: None,
     };
     let this = place.value(this);
-    let budget = Budget::for_one_object();
-    let on = Evaluation {
+    let budget = CelBudget::for_one_object();
+    let on = RuleInput {
         this: this.as_ref(),
         old: None,
         optional_old: false,
         budget: &budget,
     };
-    Program::compile(rule)?.holds(&on)
+    CelProgram::compile(rule)?.holds(&on)
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn what_does_not_parse_is_refused_with_the_place() {
         ("", "ERROR: <input>:1:1: Syntax error"),
         ("self..a", "ERROR: <input>:1:6: Syntax error"),
     ] {
-        let error = Program::compile(source).expect_err(source);
+        let error = CelProgram::compile(source).expect_err(source);
         assert!(error.starts_with(expected), "{source}: {error}");
     }
 }
@@ -139,7 +139,7 @@ fn deep_and_long_expressions_are_refused_instead_of_overflowing() {
     let unbalanced = "(".repeat(16_000);
     let alternatives = format!("{}true", "true ? true : ".repeat(1_000));
     for source in [nested, endless, unbalanced, alternatives] {
-        assert!(Program::compile(&source).is_err(), "{} bytes", source.len());
+        assert!(CelProgram::compile(&source).is_err(), "{} bytes", source.len());
     }
     assert_eq!(holds(&negated, &json!({})), Ok(true));
     let error = holds(&chained, &json!({})).expect_err("a long sum is a deep one");
@@ -148,7 +148,7 @@ fn deep_and_long_expressions_are_refused_instead_of_overflowing() {
 
 #[test]
 fn the_deepest_accepted_expressions_fit_on_the_stack_of_a_request() {
-    // What tokio gives its workers.
+    // The stack size of tokio's workers.
     let worker = std::thread::Builder::new().stack_size(2 * 1024 * 1024);
     let sum = vec!["self"; 97].join(" + ") + " > 0";
     let lists = format!("{}self{} != []", "[".repeat(90), "]".repeat(90));
@@ -170,7 +170,7 @@ proptest::proptest! {
         parts in proptest::collection::vec("self|oldSelf|[.?:,!+*/<>=&|(){}\\[\\]'\"@-]|in|has|all|[a-z0-9]{1,3}|[^a-z]{1,2}", 0..12)
     ) {
         let source = parts.join("");
-        if let Ok(program) = Program::compile(&source) {
+        if let Ok(program) = CelProgram::compile(&source) {
             let _ = program.uses_old_self();
         }
     }
@@ -178,7 +178,7 @@ proptest::proptest! {
 
 #[test]
 fn names_of_the_instrumentation_cannot_be_written() {
-    assert!(Program::compile("@spend(@budget, 1) == 1").is_err());
+    assert!(CelProgram::compile("@charge(@budget, 1) == 1").is_err());
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn the_old_value_is_noticed_wherever_it_is_used() {
         ("self > 1", false),
     ] {
         assert_eq!(
-            Program::compile(source).expect(source).uses_old_self(),
+            CelProgram::compile(source).expect(source).uses_old_self(),
             expected,
             "{source}"
         );

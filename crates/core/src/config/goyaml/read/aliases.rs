@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::YamlError;
-use super::input::Mark;
+use super::input::YamlMark;
 
 /// Maximum bytes of text that anchors and aliases may copy within one document.
 const MOST_COPIED_BYTES: usize = 32 << 20;
@@ -27,7 +27,7 @@ impl Usage {
     }
 
     /// Counts the value stored for an anchor.
-    pub(super) fn copy(&mut self, value: &Value, at: Mark) -> Result<(), YamlError> {
+    pub(super) fn copy(&mut self, value: &Value, at: YamlMark) -> Result<(), YamlError> {
         let (values, bytes) = size(value);
         self.copied_values += values;
         self.copied_bytes += bytes;
@@ -38,7 +38,7 @@ impl Usage {
     }
 
     /// Counts the value that an alias expands to.
-    pub(super) fn expand(&mut self, value: &Value, at: Mark) -> Result<(), YamlError> {
+    pub(super) fn expand(&mut self, value: &Value, at: YamlMark) -> Result<(), YamlError> {
         self.copy(value, at)?;
         let (values, _) = size(value);
         self.values += values;

@@ -4,13 +4,13 @@ use super::YamlError;
 
 /// A position in the text. Line and column count from zero; column and index count characters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct YamlMark {
     pub index: usize,
     pub line: usize,
     pub column: usize,
 }
 
-impl Mark {
+impl YamlMark {
     pub(super) fn error(self, message: impl Into<String>) -> YamlError {
         YamlError {
             line: self.line as u64 + 1,
@@ -25,7 +25,7 @@ impl Mark {
 pub(super) struct Input<'a> {
     text: &'a str,
     at: usize,
-    pub mark: Mark,
+    pub mark: YamlMark,
 }
 
 impl<'a> Input<'a> {
@@ -35,7 +35,7 @@ impl<'a> Input<'a> {
         let mut input = Self {
             text,
             at: 0,
-            mark: Mark::default(),
+            mark: YamlMark::default(),
         };
         if let Some(bad) = text.find(|c| !is_allowed(c)) {
             while input.at < bad {

@@ -51,7 +51,7 @@ pub(crate) struct YamlError {
 
 /// Parses the first document of the text, if it has one, and returns whether anything follows it.
 pub(crate) fn first_document(text: &str) -> Result<(Option<Document>, Rest), YamlError> {
-    let mut parser = parser::Parser::new(text)?;
+    let mut parser = parser::YamlParser::new(text)?;
     let document = parser.document()?;
     let rest = if document.is_none() || parser.is_at_end() {
         Rest::Nothing

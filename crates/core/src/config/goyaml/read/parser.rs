@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::input::Mark;
+use super::input::YamlMark;
 use super::scanner::Scanner;
-use super::token::{Token, TokenKind};
+use super::token::{TokenKind, YamlToken};
 use super::{DEEPEST, Document, RepeatedKey, YamlError, aliases, scalar};
 
 #[derive(Debug)]
-pub(super) struct Parser<'a> {
+pub(super) struct YamlParser<'a> {
     scanner: Scanner<'a>,
     started: bool,
     depth: usize,
@@ -24,16 +24,16 @@ pub(super) struct Parser<'a> {
 /// An anchor of this document.
 #[derive(Debug)]
 struct Anchor {
-    at: Mark,
+    at: YamlMark,
     /// `None` while the anchored value is being parsed.
     value: Option<Value>,
 }
 
 /// A parsed value, with the properties that matter if it is a key or the value of a merge key.
 #[derive(Debug)]
-struct Node {
+struct YamlNode {
     value: Value,
-    at: Mark,
+    at: YamlMark,
     kind: NodeKind,
 }
 
@@ -57,14 +57,14 @@ struct Properties {
 
 /// The context of a value: block collections cannot start inside flow collections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ParserPlace {
     Flow,
     Block,
     /// A key or a value of a block mapping, whose list may stay at the column of the key.
     BlockMapping,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> YamlParser<'a> {
     pub(super) fn new(text: &'a str) -> Result<Self, YamlError> {
         Ok(Self {
             scanner: Scanner::new(text)?,
@@ -85,7 +85,7 @@ impl<'a> Parser<'a> {
         let value = match first.kind {
             TokenKind::StreamEnd if !explicit => return Ok(None),
             ref kind if explicit && (ends_document(kind) || is_directive(kind)) => Value::Null,
-            _ => as_value(self.node(Place::Block)?)?,
+            _ => as_value(self.node(ParserPlace::Block)?)?,
         };
         if self.scanner.peek()?.kind == TokenKind::DocumentEnd {
             self.scanner.next()?;
@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn node(&mut self, place: Place) -> Result<Node, YamlError> {
+    fn node(&mut self, place: ParserPlace) -> Result<YamlNode, YamlError> {
         if self.depth >= DEEPEST {
             let at = self.scanner.peek()?.at;
             return Err(at.error(format!("nested deeper than {DEEPEST} levels")));
@@ -165,7 +165,7 @@ impl<'a> Parser<'a> {
         node
     }
 
-    fn node_within_limits(&mut self, place: Place) -> Result<Node, YamlError> {
+    fn node_within_limits(&mut self, place: ParserPlace) -> Result<YamlNode, YamlError> {
         self.usage.value();
         let at = self.scanner.peek()?.at;
         if let TokenKind::Alias(name) = &self.scanner.peek()?.kind {
@@ -190,7 +190,7 @@ impl<'a> Parser<'a> {
         Ok(node)
     }
 
-    fn alias(&mut self, name: &str, at: Mark) -> Result<Node, YamlError> {
+    fn alias(&mut self, name: &str, at: YamlMark) -> Result<YamlNode, YamlError> {
         match self.anchors.get(name) {
             None => Err(at.error(format!("unknown anchor: {name}"))),
             Some(Anchor { value: None, .. }) => Err(at.error(format!("anchor {name} contains itself"))),
@@ -198,7 +198,7 @@ impl<'a> Parser<'a> {
                 value: Some(value), ..
             }) => {
                 self.usage.expand(value, at)?;
-                Ok(Node {
+                Ok(YamlNode {
                     value: value.clone(),
                     at,
                     kind: NodeKind::Alias,
@@ -236,13 +236,18 @@ impl<'a> Parser<'a> {
         Ok(properties)
     }
 
-    fn content(&mut self, place: Place, properties: &Properties, at: Mark) -> Result<Node, YamlError> {
-        let block = place != Place::Flow;
+    fn content(
+        &mut self,
+        place: ParserPlace,
+        properties: &Properties,
+        at: YamlMark,
+    ) -> Result<YamlNode, YamlError> {
+        let block = place != ParserPlace::Flow;
         let token = self.scanner.peek()?;
         let value = match &token.kind {
-            TokenKind::BlockEntry if place == Place::BlockMapping => self.list_at_key()?,
+            TokenKind::BlockEntry if place == ParserPlace::BlockMapping => self.list_at_key()?,
             TokenKind::Scalar { .. } => {
-                let Token { kind, .. } = self.scanner.next()?;
+                let YamlToken { kind, .. } = self.scanner.next()?;
                 return match kind {
                     TokenKind::Scalar { text, plain } => scalar_node(&text, plain, &properties.tag, at),
                     _ => Err(at.error("expected a value")),
@@ -261,7 +266,7 @@ impl<'a> Parser<'a> {
                     .error(format!("expected a value but found {}", describe(kind))));
             }
         };
-        Ok(Node {
+        Ok(YamlNode {
             value,
             at,
             kind: NodeKind::Collection,
@@ -272,10 +277,10 @@ impl<'a> Parser<'a> {
         self.scanner.next()?;
         let mut items = Vec::new();
         loop {
-            let Token { kind, at } = self.scanner.next()?;
+            let YamlToken { kind, at } = self.scanner.next()?;
             match kind {
                 TokenKind::BlockEntry => {
-                    items.push(self.value_unless(Place::Block, |next| {
+                    items.push(self.value_unless(ParserPlace::Block, |next| {
                         matches!(next, TokenKind::BlockEntry | TokenKind::BlockEnd)
                     })?);
                 }
@@ -290,7 +295,7 @@ impl<'a> Parser<'a> {
         let mut items = Vec::new();
         while self.scanner.peek()?.kind == TokenKind::BlockEntry {
             self.scanner.next()?;
-            items.push(self.value_unless(Place::Block, |next| {
+            items.push(self.value_unless(ParserPlace::Block, |next| {
                 matches!(
                     next,
                     TokenKind::BlockEntry | TokenKind::Key | TokenKind::Value | TokenKind::BlockEnd
@@ -306,13 +311,13 @@ impl<'a> Parser<'a> {
         self.scanner.next()?;
         let mut map = Map::new();
         loop {
-            let Token { kind, at } = self.scanner.next()?;
+            let YamlToken { kind, at } = self.scanner.next()?;
             match kind {
                 TokenKind::Key => {
-                    let key = self.node_unless(Place::BlockMapping, absent)?;
+                    let key = self.node_unless(ParserPlace::BlockMapping, absent)?;
                     let value = if self.scanner.peek()?.kind == TokenKind::Value {
                         self.scanner.next()?;
-                        self.node_unless(Place::BlockMapping, absent)?
+                        self.node_unless(ParserPlace::BlockMapping, absent)?
                     } else {
                         empty(at)
                     };
@@ -334,7 +339,7 @@ impl<'a> Parser<'a> {
             let item = if self.scanner.peek()?.kind == TokenKind::Key {
                 self.pair_in_sequence()?
             } else {
-                as_value(self.node(Place::Flow)?)?
+                as_value(self.node(ParserPlace::Flow)?)?
             };
             items.push(item);
         }
@@ -350,11 +355,11 @@ impl<'a> Parser<'a> {
             self.scanner.next()?;
             empty(at)
         } else {
-            self.node(Place::Flow)?
+            self.node(ParserPlace::Flow)?
         };
         let value = if self.scanner.peek()?.kind == TokenKind::Value {
             self.scanner.next()?;
-            self.node_unless(Place::Flow, ends)?
+            self.node_unless(ParserPlace::Flow, ends)?
         } else {
             empty(at)
         };
@@ -375,17 +380,17 @@ impl<'a> Parser<'a> {
         Ok(Value::Object(map))
     }
 
-    fn flow_pair(&mut self) -> Result<(Node, Node), YamlError> {
+    fn flow_pair(&mut self) -> Result<(YamlNode, YamlNode), YamlError> {
         let at = self.scanner.peek()?.at;
         if self.scanner.peek()?.kind != TokenKind::Key {
-            return Ok((self.node(Place::Flow)?, empty(at)));
+            return Ok((self.node(ParserPlace::Flow)?, empty(at)));
         }
         self.scanner.next()?;
         let ends = |next: &TokenKind| matches!(next, TokenKind::FlowEntry | TokenKind::FlowMappingEnd);
-        let key = self.node_unless(Place::Flow, |next| ends(next) || *next == TokenKind::Value)?;
+        let key = self.node_unless(ParserPlace::Flow, |next| ends(next) || *next == TokenKind::Value)?;
         let value = if self.scanner.peek()?.kind == TokenKind::Value {
             self.scanner.next()?;
-            self.node_unless(Place::Flow, ends)?
+            self.node_unless(ParserPlace::Flow, ends)?
         } else {
             empty(at)
         };
@@ -393,7 +398,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Consumes the comma before the next entry, or the closing bracket; returns whether the collection ends.
-    fn flow_ends(&mut self, end: &TokenKind, first: bool, start: Mark) -> Result<bool, YamlError> {
+    fn flow_ends(&mut self, end: &TokenKind, first: bool, start: YamlMark) -> Result<bool, YamlError> {
         let token = self.scanner.peek()?;
         if !first && token.kind == TokenKind::FlowEntry {
             self.scanner.next()?;
@@ -415,7 +420,11 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses the next value; returns an empty one if the next token cannot start a value.
-    fn node_unless(&mut self, place: Place, absent: impl Fn(&TokenKind) -> bool) -> Result<Node, YamlError> {
+    fn node_unless(
+        &mut self,
+        place: ParserPlace,
+        absent: impl Fn(&TokenKind) -> bool,
+    ) -> Result<YamlNode, YamlError> {
         let next = self.scanner.peek()?;
         if absent(&next.kind) {
             Ok(empty(next.at))
@@ -426,13 +435,18 @@ impl<'a> Parser<'a> {
 
     fn value_unless(
         &mut self,
-        place: Place,
+        place: ParserPlace,
         absent: impl Fn(&TokenKind) -> bool,
     ) -> Result<Value, YamlError> {
         self.node_unless(place, absent).and_then(as_value)
     }
 
-    fn insert(&mut self, map: &mut Map<String, Value>, key: &Node, value: Node) -> Result<(), YamlError> {
+    fn insert(
+        &mut self,
+        map: &mut Map<String, Value>,
+        key: &YamlNode,
+        value: YamlNode,
+    ) -> Result<(), YamlError> {
         if key.kind == NodeKind::MergeKey {
             return merge(map, value);
         }
@@ -450,7 +464,7 @@ impl<'a> Parser<'a> {
 }
 
 /// Adds the pairs of a merge key `<<`. They replace earlier pairs, and later pairs replace them.
-fn merge(map: &mut Map<String, Value>, node: Node) -> Result<(), YamlError> {
+fn merge(map: &mut Map<String, Value>, node: YamlNode) -> Result<(), YamlError> {
     let at = node.at;
     let wrong = || at.error("'<<' needs a mapping or a list of mappings");
     match node.value {
@@ -468,18 +482,18 @@ fn merge(map: &mut Map<String, Value>, node: Node) -> Result<(), YamlError> {
     Ok(())
 }
 
-fn empty(at: Mark) -> Node {
-    Node {
+fn empty(at: YamlMark) -> YamlNode {
+    YamlNode {
         value: Value::Null,
         at,
         kind: NodeKind::Scalar,
     }
 }
 
-fn scalar_node(text: &str, plain: bool, tag: &str, at: Mark) -> Result<Node, YamlError> {
+fn scalar_node(text: &str, plain: bool, tag: &str, at: YamlMark) -> Result<YamlNode, YamlError> {
     let implicit = (tag.is_empty() && plain) || tag == "!";
     if text == "<<" && (implicit || tag == "tag:yaml.org,2002:merge") {
-        return Ok(Node {
+        return Ok(YamlNode {
             value: Value::from("<<"),
             at,
             kind: NodeKind::MergeKey,
@@ -494,11 +508,11 @@ fn scalar_node(text: &str, plain: bool, tag: &str, at: Mark) -> Result<Node, Yam
         scalar::Scalar::Value(value) => (value, NodeKind::Scalar),
         scalar::Scalar::NotFinite(name) => (Value::Null, NodeKind::NotFinite(name)),
     };
-    Ok(Node { value, at, kind })
+    Ok(YamlNode { value, at, kind })
 }
 
 /// Converts the node to a value; a whole number that was written as a float becomes an integer.
-fn as_value(node: Node) -> Result<Value, YamlError> {
+fn as_value(node: YamlNode) -> Result<Value, YamlError> {
     match (node.value, node.kind) {
         (_, NodeKind::NotFinite(name)) => Err(node.at.error(format!("{name} is not a number in JSON"))),
         (Value::Number(number), _) => Ok(Value::Number(scalar::whole(number))),
@@ -506,7 +520,7 @@ fn as_value(node: Node) -> Result<Value, YamlError> {
     }
 }
 
-fn as_key(key: &Node) -> Result<String, YamlError> {
+fn as_key(key: &YamlNode) -> Result<String, YamlError> {
     let unusable = |what: &str| Err(key.at.error(format!("{what} cannot be a key")));
     match (&key.value, key.kind) {
         (_, NodeKind::NotFinite(name)) => Ok(name.to_owned()),

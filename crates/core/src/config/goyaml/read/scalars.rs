@@ -1,9 +1,9 @@
 //! Scanner for plain, quoted and block scalars.
 
 use super::YamlError;
-use super::input::Mark;
+use super::input::YamlMark;
 use super::scanner::Scanner;
-use super::token::{Token, TokenKind};
+use super::token::{TokenKind, YamlToken};
 
 /// White space between two words of a scalar, which a line fold may replace.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ enum Chomping {
 }
 
 impl Scanner<'_> {
-    pub(super) fn scan_plain(&mut self) -> Result<Token, YamlError> {
+    pub(super) fn scan_plain(&mut self) -> Result<YamlToken, YamlError> {
         let at = self.input.mark;
         let indent = self.indent + 1;
         let (mut text, mut gap) = (String::new(), Gap::default());
@@ -80,7 +80,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn plain_gap(&mut self, gap: &mut Gap, indent: isize, at: Mark) -> Result<(), YamlError> {
+    fn plain_gap(&mut self, gap: &mut Gap, indent: isize, at: YamlMark) -> Result<(), YamlError> {
         while self.input.is_blank(0) || self.input.is_break(0) {
             let column = isize::try_from(self.input.mark.column).unwrap_or(isize::MAX);
             if gap.has_break && column < indent && self.input.byte(0) == b'\t' {
@@ -108,7 +108,7 @@ impl Scanner<'_> {
         }
     }
 
-    pub(super) fn scan_quoted(&mut self, single: bool) -> Result<Token, YamlError> {
+    pub(super) fn scan_quoted(&mut self, single: bool) -> Result<YamlToken, YamlError> {
         let at = self.input.mark;
         let quote = if single { b'\'' } else { b'"' };
         self.input.skip();
@@ -141,7 +141,7 @@ impl Scanner<'_> {
         quote: u8,
         text: &mut String,
         gap: &mut Gap,
-        at: Mark,
+        at: YamlMark,
     ) -> Result<(), YamlError> {
         while !self.input.is_space_or_end(0) {
             let byte = self.input.byte(0);
@@ -165,7 +165,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    fn escape(&mut self, text: &mut String, at: Mark) -> Result<(), YamlError> {
+    fn escape(&mut self, text: &mut String, at: YamlMark) -> Result<(), YamlError> {
         let digits = match self.input.byte(1) {
             b'x' => 2,
             b'u' => 4,
@@ -198,7 +198,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    pub(super) fn scan_block_scalar(&mut self, literal: bool) -> Result<Token, YamlError> {
+    pub(super) fn scan_block_scalar(&mut self, literal: bool) -> Result<YamlToken, YamlError> {
         let at = self.input.mark;
         let (chomping, increment) = self.block_header(at)?;
         let mut indent = match increment {
@@ -241,7 +241,7 @@ impl Scanner<'_> {
     }
 
     /// Scans the header of a block scalar: `|2-  # comment`.
-    fn block_header(&mut self, at: Mark) -> Result<(Chomping, usize), YamlError> {
+    fn block_header(&mut self, at: YamlMark) -> Result<(Chomping, usize), YamlError> {
         self.input.skip();
         let mut chomping = self.chomping();
         let mut increment = 0;
@@ -275,7 +275,12 @@ impl Scanner<'_> {
 
     /// Consumes empty lines and the indentation of the next line. An indentation of 0 means not yet determined; it is
     /// set to that of the deepest of these lines.
-    fn blank_lines(&mut self, indent: &mut usize, breaks: &mut String, at: Mark) -> Result<(), YamlError> {
+    fn blank_lines(
+        &mut self,
+        indent: &mut usize,
+        breaks: &mut String,
+        at: YamlMark,
+    ) -> Result<(), YamlError> {
         let mut deepest = 0;
         loop {
             let inside = |column: usize| *indent == 0 || column < *indent;
@@ -299,8 +304,8 @@ impl Scanner<'_> {
     }
 }
 
-fn scalar(text: String, plain: bool, at: Mark) -> Token {
-    Token {
+fn scalar(text: String, plain: bool, at: YamlMark) -> YamlToken {
+    YamlToken {
         kind: TokenKind::Scalar { text, plain },
         at,
     }

@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 
 use super::YamlError;
-use super::input::{Input, Mark};
-use super::token::{Token, TokenKind};
+use super::input::{Input, YamlMark};
+use super::token::{TokenKind, YamlToken};
 
 /// Maximum length of a key without `?`, which must also end on its line.
 const LONGEST_SIMPLE_KEY: usize = 1024;
@@ -16,7 +16,7 @@ const LONGEST_SIMPLE_KEY: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Scanner<'a> {
     pub(super) input: Input<'a>,
-    queue: VecDeque<Token>,
+    queue: VecDeque<YamlToken>,
     /// Number of tokens that the parser has consumed; the first in the queue has this number.
     taken: usize,
     /// The column of the innermost block collection, or -1 outside of all.
@@ -36,7 +36,7 @@ struct SimpleKey {
     token: usize,
     /// Whether the parser waits until this key is decided.
     awaited: bool,
-    at: Mark,
+    at: YamlMark,
 }
 
 impl<'a> Scanner<'a> {
@@ -53,17 +53,17 @@ impl<'a> Scanner<'a> {
     }
 
     /// Returns the next token without consuming it.
-    pub(super) fn peek(&mut self) -> Result<&Token, YamlError> {
+    pub(super) fn peek(&mut self) -> Result<&YamlToken, YamlError> {
         while self.queue.is_empty() || self.first_may_be_a_key()? {
             self.fetch()?;
         }
         self.queue
             .front()
-            .ok_or_else(|| Mark::default().error("unexpected end"))
+            .ok_or_else(|| YamlMark::default().error("unexpected end"))
     }
 
     /// Consumes and returns the next token. The end of the stream is never consumed.
-    pub(super) fn next(&mut self) -> Result<Token, YamlError> {
+    pub(super) fn next(&mut self) -> Result<YamlToken, YamlError> {
         let first = self.peek()?;
         if first.kind == TokenKind::StreamEnd {
             return Ok(first.clone());
@@ -71,7 +71,7 @@ impl<'a> Scanner<'a> {
         self.taken += 1;
         self.queue
             .pop_front()
-            .ok_or_else(|| Mark::default().error("unexpected end"))
+            .ok_or_else(|| YamlMark::default().error("unexpected end"))
     }
 
     pub(super) fn in_flow(&self) -> bool {
@@ -161,8 +161,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn push(&mut self, kind: TokenKind, at: Mark) {
-        self.queue.push_back(Token { kind, at });
+    fn push(&mut self, kind: TokenKind, at: YamlMark) {
+        self.queue.push_back(YamlToken { kind, at });
     }
 
     /// Queues the token of a one-character indicator and skips the character.
@@ -200,14 +200,14 @@ impl<'a> Scanner<'a> {
     }
 
     /// Starts a block collection at `column` unless it has started; its token goes before the one at `position`.
-    fn open_block(&mut self, column: isize, position: Option<usize>, kind: TokenKind, at: Mark) {
+    fn open_block(&mut self, column: isize, position: Option<usize>, kind: TokenKind, at: YamlMark) {
         if self.in_flow() || self.indent >= column {
             return;
         }
         self.indents.push(self.indent);
         self.indent = column;
         let position = position.unwrap_or(self.queue.len());
-        self.queue.insert(position, Token { kind, at });
+        self.queue.insert(position, YamlToken { kind, at });
     }
 
     fn close_blocks(&mut self, column: isize) {
@@ -315,7 +315,7 @@ impl<'a> Scanner<'a> {
             let key = self.keys[level];
             // A key that was not awaited may already be consumed; its token then comes too late and is misplaced.
             let position = key.token.checked_sub(self.taken);
-            let token = Token {
+            let token = YamlToken {
                 kind: TokenKind::Key,
                 at: key.at,
             };

@@ -1,13 +1,13 @@
 //! Scanner for directives, anchors, aliases and tags.
 
 use super::YamlError;
-use super::input::Mark;
+use super::input::YamlMark;
 use super::scanner::Scanner;
-use super::token::{Token, TokenKind};
+use super::token::{TokenKind, YamlToken};
 
 impl Scanner<'_> {
     /// Scans `%YAML 1.1` or `%TAG ! prefix`, up to and including its line break.
-    pub(super) fn scan_directive(&mut self) -> Result<Token, YamlError> {
+    pub(super) fn scan_directive(&mut self) -> Result<YamlToken, YamlError> {
         let at = self.input.mark;
         self.input.skip();
         let name = self.input.take_word();
@@ -34,10 +34,10 @@ impl Scanner<'_> {
             return Err(at.error("expected a comment or a line break after the directive"));
         }
         self.input.skip_line();
-        Ok(Token { kind, at })
+        Ok(YamlToken { kind, at })
     }
 
-    fn version_number(&mut self, at: Mark) -> Result<u8, YamlError> {
+    fn version_number(&mut self, at: YamlMark) -> Result<u8, YamlError> {
         let mut digits = String::new();
         while self.input.byte(0).is_ascii_digit() && digits.len() < 3 {
             self.input.take(&mut digits);
@@ -51,7 +51,7 @@ impl Scanner<'_> {
             .map_err(|_| at.error("expected a version such as 1.1"))
     }
 
-    fn tag_directive(&mut self, at: Mark) -> Result<TokenKind, YamlError> {
+    fn tag_directive(&mut self, at: YamlMark) -> Result<TokenKind, YamlError> {
         let handle = self.tag_handle(at)?;
         if handle != "!" && !is_named_handle(&handle) {
             return Err(at.error("expected '!' at the end of the tag handle"));
@@ -68,7 +68,7 @@ impl Scanner<'_> {
     }
 
     /// Scans `*name` or `&name`.
-    pub(super) fn scan_reference(&mut self, alias: bool) -> Result<Token, YamlError> {
+    pub(super) fn scan_reference(&mut self, alias: bool) -> Result<YamlToken, YamlError> {
         let at = self.input.mark;
         self.input.skip();
         let name = self.input.take_word();
@@ -92,11 +92,11 @@ impl Scanner<'_> {
         } else {
             TokenKind::Anchor(name)
         };
-        Ok(Token { kind, at })
+        Ok(YamlToken { kind, at })
     }
 
     /// Scans `!<uri>`, `!local`, `!!short`, `!handle!suffix` or a lone `!`.
-    pub(super) fn scan_tag(&mut self) -> Result<Token, YamlError> {
+    pub(super) fn scan_tag(&mut self) -> Result<YamlToken, YamlError> {
         let at = self.input.mark;
         let (handle, suffix) = if self.input.byte(1) == b'<' {
             self.input.skip();
@@ -124,14 +124,14 @@ impl Scanner<'_> {
         if !self.input.is_space_or_end(0) {
             return Err(at.error("expected white space or a line break after the tag"));
         }
-        Ok(Token {
+        Ok(YamlToken {
             kind: TokenKind::Tag { handle, suffix },
             at,
         })
     }
 
     /// Scans `!`, `!!` or `!name!`; or `!name`, which is then the start of a local tag.
-    fn tag_handle(&mut self, at: Mark) -> Result<String, YamlError> {
+    fn tag_handle(&mut self, at: YamlMark) -> Result<String, YamlError> {
         if self.input.byte(0) != b'!' {
             return Err(at.error("expected '!' at the start of the tag"));
         }
@@ -144,7 +144,7 @@ impl Scanner<'_> {
     }
 
     /// Scans the rest of a tag; `head` is the handle that turned out to be its start.
-    fn tag_uri(&mut self, head: &str, at: Mark) -> Result<String, YamlError> {
+    fn tag_uri(&mut self, head: &str, at: YamlMark) -> Result<String, YamlError> {
         let mut uri: Vec<u8> = head.bytes().skip(1).collect();
         let mut found = !head.is_empty();
         loop {
@@ -165,7 +165,7 @@ impl Scanner<'_> {
         String::from_utf8(uri).map_err(|_| at.error("the tag is not UTF-8"))
     }
 
-    fn uri_escape(&mut self, uri: &mut Vec<u8>, at: Mark) -> Result<(), YamlError> {
+    fn uri_escape(&mut self, uri: &mut Vec<u8>, at: YamlMark) -> Result<(), YamlError> {
         let digit = |ahead| char::from(self.input.byte(ahead)).to_digit(16);
         let octet = match (digit(1), digit(2)) {
             (Some(high), Some(low)) => u8::try_from(high * 16 + low).unwrap_or(0),

@@ -1,11 +1,11 @@
 //! Tokens, which the scanner passes to the parser.
 
-use super::input::Mark;
+use super::input::YamlMark;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Token {
+pub(super) struct YamlToken {
     pub kind: TokenKind,
-    pub at: Mark,
+    pub at: YamlMark,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -35,8 +35,8 @@ fn entries(streams: &[Stream]) -> BTreeMap<String, String> {
     BTreeMap::from([(IMAGES.to_owned(), references.to_string())])
 }
 
-fn sources(streams: &[Stream]) -> Sources {
-    Sources::read(&entries(streams)).unwrap()
+fn sources(streams: &[Stream]) -> StreamSources {
+    StreamSources::read(&entries(streams)).unwrap()
 }
 
 fn status(default: &str, streams: &[Stream]) -> Value {
@@ -55,9 +55,9 @@ fn existing(spec: &str, annotations: &Value, status: &Value) -> OSImageStream {
     .unwrap()
 }
 
-fn published(decision: Result<Decision, PublishError>) -> OSImageStream {
+fn published(decision: Result<StreamDecision, PublishError>) -> OSImageStream {
     match decision {
-        Ok(Decision::Publish(object)) => *object,
+        Ok(StreamDecision::Publish(object)) => *object,
         other => panic!("{other:?}"),
     }
 }
@@ -66,34 +66,34 @@ const TWO: [Stream; 2] = [("rhel-10", '3', '4'), ("rhel-9", '1', '2')];
 
 #[test]
 fn a_cluster_that_says_nothing_gets_no_object() {
-    let nothing = Sources::read(&BTreeMap::new()).unwrap();
+    let nothing = StreamSources::read(&BTreeMap::new()).unwrap();
     assert_eq!(
-        decide(None, &nothing, Release::default(), US),
-        Ok(Decision::Nothing)
+        decide(None, &nothing, StreamRelease::default(), US),
+        Ok(StreamDecision::Nothing)
     );
     // The images of every release do not name their stream.
     let plain = BTreeMap::from([
         (OS_IMAGE.to_owned(), image('1')),
         (EXTENSIONS_IMAGE.to_owned(), image('2')),
     ]);
-    let plain = Sources::read(&plain).unwrap();
+    let plain = StreamSources::read(&plain).unwrap();
     assert_eq!(
-        decide(None, &plain, Release::default(), US),
-        Ok(Decision::Nothing)
+        decide(None, &plain, StreamRelease::default(), US),
+        Ok(StreamDecision::Nothing)
     );
     // Nor does a user's selection alone.
     let wish = existing("rhel-9", &json!({}), &Value::Null);
     assert_eq!(
-        decide(Some(&wish), &plain, Release::default(), US),
-        Ok(Decision::Nothing)
+        decide(Some(&wish), &plain, StreamRelease::default(), US),
+        Ok(StreamDecision::Nothing)
     );
 }
 
 #[test]
 fn the_default_is_what_the_user_says_or_was_in_force_or_fits() {
-    let with = |installed| Release {
+    let with = |installed| StreamRelease {
         installed,
-        ..Release::default()
+        ..StreamRelease::default()
     };
     let in_force = existing("", &json!({}), &status("rhel-10", &TWO));
     let wish = existing("rhel-9", &json!({}), &status("rhel-10", &TWO));
@@ -142,7 +142,7 @@ fn the_default_is_what_the_user_says_or_was_in_force_or_fits() {
     for (name, existing, streams, installed, expected) in cases {
         let decision = decide(existing, &sources(streams), with(installed), US);
         let found = match decision {
-            Ok(Decision::Publish(object)) => object.status.map(|status| status.default_stream),
+            Ok(StreamDecision::Publish(object)) => object.status.map(|status| status.default_stream),
             Ok(other) => panic!("{name}: {other:?}"),
             Err(_) => None,
         };
@@ -150,17 +150,17 @@ fn the_default_is_what_the_user_says_or_was_in_force_or_fits() {
     }
     let mut plain = entries(&TWO);
     plain.insert(OS_IMAGE.to_owned(), image('1'));
-    let plain = Sources::read(&plain).unwrap();
-    let object = published(decide(None, &plain, Release::default(), US));
+    let plain = StreamSources::read(&plain).unwrap();
+    let object = published(decide(None, &plain, StreamRelease::default(), US));
     assert_eq!(object.spec.default_stream, "rhel-9", "what pools have anyway");
 }
 
 #[test]
 fn what_is_published_names_its_version_and_release_and_is_written_once() {
-    let release = Release {
+    let release = StreamRelease {
         image: Some("payload"),
         installed: Some("4.20.0"),
-        ..Release::default()
+        ..StreamRelease::default()
     };
     let object = published(decide(None, &sources(&TWO), release, US));
     assert_eq!(
@@ -178,11 +178,11 @@ fn what_is_published_names_its_version_and_release_and_is_written_once() {
     );
     assert_eq!(
         decide(Some(&object), &sources(&TWO), release, US),
-        Ok(Decision::Nothing)
+        Ok(StreamDecision::Nothing)
     );
     let another = decide(Some(&object), &sources(&TWO), release, "v3");
     assert!(
-        matches!(another, Ok(Decision::Publish(_))),
+        matches!(another, Ok(StreamDecision::Publish(_))),
         "another version looks again"
     );
     let user_chose = OSImageStream {
@@ -197,11 +197,11 @@ fn what_is_published_names_its_version_and_release_and_is_written_once() {
 
 #[test]
 fn streams_published_by_another_owner_for_this_release_are_adopted() {
-    let release = |image| Release {
+    let release = |image| StreamRelease {
         image: Some(image),
-        ..Release::default()
+        ..StreamRelease::default()
     };
-    let nothing = Sources::default();
+    let nothing = StreamSources::default();
     let theirs = existing(
         "rhel-9",
         &json!({annotations::RELEASE_IMAGE_VERSION: "abc", annotations::RELEASE_PAYLOAD_IMAGE: "now"}),
@@ -214,7 +214,7 @@ fn streams_published_by_another_owner_for_this_release_are_adopted() {
         US
     );
     let decision = decide(Some(&theirs), &nothing, release("later"), US).unwrap();
-    let Decision::Wait(why) = decision else {
+    let StreamDecision::Wait(why) = decision else {
         panic!("{decision:?}")
     };
     assert!(why.contains("are those of now"), "{why}");
@@ -226,24 +226,24 @@ fn streams_published_by_another_owner_for_this_release_are_adopted() {
 fn entries_of_another_release_are_not_believed_yet() {
     let mut old = entries(&TWO);
     old.insert(VERSION.to_owned(), "4.20.1".to_owned());
-    let old = Sources::read(&old).unwrap();
-    let release = |version| Release {
+    let old = StreamSources::read(&old).unwrap();
+    let release = |version| StreamRelease {
         version: Some(version),
         installed: Some("4.20.0"),
-        ..Release::default()
+        ..StreamRelease::default()
     };
     published(decide(None, &old, release("4.20.1"), US));
     let decision = decide(None, &old, release("4.21.0"), US).unwrap();
     assert_eq!(
         decision,
-        Decision::Wait(
+        StreamDecision::Wait(
             "ConfigMap machine-config-osimageurl is for release 4.20.1, but the cluster is updating to 4.21.0"
                 .to_owned()
         )
     );
     let mut unreleased = entries(&TWO);
     unreleased.insert(VERSION.to_owned(), UNRELEASED.to_owned());
-    let unreleased = Sources::read(&unreleased).unwrap();
+    let unreleased = StreamSources::read(&unreleased).unwrap();
     published(decide(None, &unreleased, release("4.21.0"), US));
 }
 
@@ -259,7 +259,7 @@ fn entries_that_cannot_be_read_say_which_and_why() {
         (LABELS, "[1]", "entry \"image-labels\": not a description"),
     ] {
         let entries = BTreeMap::from([(key.to_owned(), text.to_owned())]);
-        let problem = Sources::read(&entries).unwrap_err().to_string();
+        let problem = StreamSources::read(&entries).unwrap_err().to_string();
         assert!(problem.contains(expected), "{problem}");
     }
 }

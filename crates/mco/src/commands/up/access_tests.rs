@@ -1,0 +1,360 @@
+//! Tests of the access to the embedded API that `mco up` adds: joining, and the rights of nodes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use mco_apiserver::auth::{Authorizer as _, RequestAttributes};
+use mco_apiserver::{ApiServer, ApiServerOptions, ApiService, Identity};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use super::joining;
+use super::node_policy::NodePolicy;
+
+const NODES: &str = "/api/v1/nodes";
+const MACHINE_CONFIG_GROUP: &str = "machineconfiguration.openshift.io";
+
+struct TestCluster {
+    server: ApiServer,
+    // Dropped last: the server writes into it.
+    _directory: tempfile::TempDir,
+}
+
+impl TestCluster {
+    async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let options = ApiServerOptions {
+            admission: vec![Arc::new(NodePolicy)],
+            authorizers: vec![Arc::new(NodePolicy)],
+            extra_routes: joining::routes(directory.path()).unwrap(),
+            ..ApiServerOptions::default()
+        };
+        let server = ApiServer::open(directory.path(), options).await.unwrap();
+        Self {
+            server,
+            _directory: directory,
+        }
+    }
+
+    /// Sends a request of the administrator.
+    async fn request(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+        send(self.server.service(), None, method, path, body).await
+    }
+}
+
+/// Sends a request with a token, over a connection without a client certificate.
+async fn with_token(
+    cluster: &TestCluster,
+    token: &str,
+    method: Method,
+    path: &str,
+    body: Value,
+) -> (StatusCode, Value) {
+    send(
+        cluster.server.anonymous_service(),
+        Some(token),
+        method,
+        path,
+        body,
+    )
+    .await
+}
+
+async fn send(
+    service: ApiService,
+    token: Option<&str>,
+    method: Method,
+    path: &str,
+    body: Value,
+) -> (StatusCode, Value) {
+    let content_type = match method {
+        Method::PATCH => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", content_type);
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let bytes = match body {
+        Value::Null => Bytes::new(),
+        body => Bytes::from(body.to_string()),
+    };
+    let response = service
+        .oneshot(request.body(Full::new(bytes)).unwrap())
+        .await
+        .unwrap();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap_or_default())
+}
+
+/// Returns a join token without the fingerprint at its end, as a machine sends it.
+async fn token(cluster: &TestCluster) -> String {
+    let body = json!({"pool": "worker", "labels": {"node-role.kubernetes.io/worker": ""}, "seconds": 60});
+    let (status, issued) = cluster.request(Method::POST, "/join-tokens", body).await;
+    assert_eq!(status, StatusCode::CREATED, "{issued}");
+    let token = issued["token"]
+        .as_str()
+        .unwrap()
+        .rsplit_once('.')
+        .unwrap()
+        .0
+        .to_owned();
+    assert!(token.starts_with(issued["id"].as_str().unwrap()));
+    token
+}
+
+/// Returns 32 bytes in URL-safe base64, whose last letter holds only four bits.
+fn credential(letter: &str) -> String {
+    letter.repeat(42) + "A"
+}
+
+async fn join(cluster: &TestCluster, token: &str, node: &str, letter: &str) -> StatusCode {
+    let body = json!({"node": node, "credential": credential(letter)});
+    with_token(cluster, token, Method::POST, "/join", body).await.0
+}
+
+#[tokio::test]
+async fn the_token_determines_the_labels_of_the_node_and_joining_is_idempotent() {
+    let cluster = TestCluster::start().await;
+    let token = token(&cluster).await;
+    for _ in 0..2 {
+        let body = json!({"node": "lab-1", "credential": credential("a")});
+        let (status, answer) = with_token(&cluster, &token, Method::POST, "/join", body).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        assert_eq!(answer["pool"], "worker");
+        let authority = answer["certificateAuthority"].as_str().unwrap();
+        assert!(authority.contains("BEGIN CERTIFICATE"));
+    }
+    let own = format!("{NODES}/lab-1");
+    let (status, node) = with_token(&cluster, &credential("a"), Method::GET, &own, Value::Null).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(node["metadata"]["labels"]["node-role.kubernetes.io/worker"], "");
+
+    // A machine cannot change its pool.
+    let promoted = json!({"metadata": {"name": "lab-1", "labels": {"node-role.kubernetes.io/master": ""}}});
+    let (status, _) = with_token(&cluster, &credential("a"), Method::PUT, &own, promoted).await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+
+    // Deleting the Node revokes the machine's access. The token is still valid, for this machine or another.
+    let (status, _) = cluster.request(Method::DELETE, &own, Value::Null).await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, _) = with_token(&cluster, &credential("a"), Method::GET, &own, Value::Null).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+    assert_eq!(join(&cluster, &token, "lab-1", "b").await, StatusCode::OK);
+    let (status, _) = with_token(&cluster, &credential("a"), Method::GET, &own, Value::Null).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+    let (status, _) = with_token(&cluster, &credential("b"), Method::GET, &own, Value::Null).await;
+    assert_eq!(status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_name_in_use_is_rejected() {
+    let cluster = TestCluster::start().await;
+    let token = token(&cluster).await;
+    assert_eq!(join(&cluster, &token, "lab-1", "a").await, StatusCode::OK);
+    assert_eq!(join(&cluster, &token, "lab-1", "b").await, StatusCode::CONFLICT);
+    let body = json!({"metadata": {"name": "not-joined"}});
+    cluster.request(Method::POST, NODES, body).await;
+    assert_eq!(
+        join(&cluster, &token, "not-joined", "c").await,
+        StatusCode::CONFLICT,
+        "a Node that never joined"
+    );
+    assert_eq!(
+        join(&cluster, &token, "lab-2", "a").await,
+        StatusCode::BAD_REQUEST,
+        "one credential for two machines"
+    );
+    assert_eq!(
+        join(&cluster, &token, "Not A Name", "d").await,
+        StatusCode::UNPROCESSABLE_ENTITY
+    );
+    let (left, right) = tokio::join!(
+        join(&cluster, &token, "lab-3", "e"),
+        join(&cluster, &token, "lab-3", "f")
+    );
+    let mut both = [left, right];
+    both.sort();
+    assert_eq!(both, [StatusCode::OK, StatusCode::CONFLICT], "at the same moment");
+}
+
+#[tokio::test]
+async fn joining_requires_a_token_and_only_administrators_create_them() {
+    let cluster = TestCluster::start().await;
+    let good = token(&cluster).await;
+    for wrong in ["", "x", "x.y", &good[..good.len() - 1]] {
+        let body = json!({"node": "lab-1", "credential": credential("a")});
+        let (status, answer) = with_token(&cluster, wrong, Method::POST, "/join", body).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{wrong}");
+        assert!(
+            answer["message"]
+                .as_str()
+                .unwrap()
+                .contains("join token not found")
+        );
+    }
+    for weak in ["", "short", &"!".repeat(43)] {
+        let body = json!({"node": "lab-1", "credential": weak});
+        let (status, _) = with_token(&cluster, &good, Method::POST, "/join", body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{weak:?}");
+    }
+    let (status, _) = with_token(&cluster, &good, Method::GET, NODES, Value::Null).await;
+    assert_eq!(
+        status,
+        StatusCode::UNAUTHORIZED,
+        "a join token is valid for joining only"
+    );
+
+    let node = cluster.server.issue_token(&Identity::node("a")).unwrap();
+    let body = json!({"pool": "master", "labels": {}, "seconds": 60});
+    let (status, _) = with_token(&cluster, &node, Method::POST, "/join-tokens", body).await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    for seconds in [0, -1, 366 * 24 * 3600] {
+        let body = json!({"pool": "worker", "labels": {}, "seconds": seconds});
+        let (status, _) = cluster.request(Method::POST, "/join-tokens", body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{seconds}");
+    }
+
+    let id = good.split('.').next().unwrap();
+    let path = format!("/join-tokens/{id}");
+    let (status, _) = cluster.request(Method::DELETE, &path, Value::Null).await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, _) = cluster.request(Method::DELETE, &path, Value::Null).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert_eq!(
+        join(&cluster, &good, "lab-1", "a").await,
+        StatusCode::UNAUTHORIZED
+    );
+}
+
+#[test]
+fn a_node_reads_what_it_needs_and_writes_its_own_machine_config_node() {
+    let cases = [
+        (true, "get", "machineconfigs", "rendered-worker-1"),
+        (false, "get", "machineconfigs", "99-secret"),
+        (false, "list", "machineconfigs", ""),
+        (false, "patch", "machineconfigs", "rendered-worker-1"),
+        (true, "list", "machineconfigpools", ""),
+        (true, "watch", "pinnedimagesets", ""),
+        (false, "patch", "pinnedimagesets", "base"),
+        (true, "patch", "machineconfignodes/status", "a"),
+        (false, "patch", "machineconfignodes/status", "b"),
+    ];
+    for (allowed, verb, resource, name) in cases {
+        let (plural, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let wanted = RequestAttributes {
+            verb: verb.to_owned(),
+            group: MACHINE_CONFIG_GROUP.to_owned(),
+            resource: plural.to_owned(),
+            subresource: subresource.to_owned(),
+            name: name.to_owned(),
+            ..RequestAttributes::default()
+        };
+        let decision = NodePolicy.authorize(&Identity::node("a"), &wanted).unwrap();
+        assert_eq!(decision.is_allowed(), allowed, "{verb} {resource} {name}");
+        assert_eq!(NodePolicy.authorize(&Identity::new("user", &[]), &wanted), None);
+    }
+}
+
+/// Returns a cluster with the kinds of the machine config group that a node uses, without schemas.
+async fn with_machine_configs() -> TestCluster {
+    let cluster = TestCluster::start().await;
+    for (plural, kind) in [
+        ("machineconfignodes", "MachineConfigNode"),
+        ("machineconfigs", "MachineConfig"),
+        ("machineconfigpools", "MachineConfigPool"),
+    ] {
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let version = json!({"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": schema}});
+        let definition = json!({"metadata": {"name": format!("{plural}.machineconfiguration.openshift.io")},
+            "spec": {"group": "machineconfiguration.openshift.io", "scope": "Cluster",
+                "names": {"plural": plural, "kind": kind}, "versions": [version]}});
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let (status, answer) = cluster.request(Method::POST, path, definition).await;
+        assert_eq!(status, StatusCode::CREATED, "{answer}");
+    }
+    for (plural, kind, name) in [
+        ("machineconfignodes", "MachineConfigNode", "b"),
+        ("machineconfigs", "MachineConfig", "rendered-worker-1"),
+        ("machineconfigs", "MachineConfig", "50-password"),
+        ("machineconfigpools", "MachineConfigPool", "worker"),
+    ] {
+        let object = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": kind,
+            "metadata": {"name": name}});
+        let (status, answer) = cluster
+            .request(Method::POST, &format!("{MACHINES}/{plural}"), object)
+            .await;
+        assert_eq!(status, StatusCode::CREATED, "{answer}");
+    }
+    cluster
+}
+
+const MACHINES: &str = "/apis/machineconfiguration.openshift.io/v1";
+
+#[tokio::test]
+async fn a_node_token_reaches_the_machine_configs_that_concern_it() {
+    let cluster = with_machine_configs().await;
+    let token = cluster.server.issue_token(&Identity::node("a")).unwrap();
+    let own = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigNode",
+        "metadata": {"name": "a"}});
+    let mut others = own.clone();
+    others["metadata"]["name"] = json!("c");
+    let event =
+        json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "Node", "name": "a"}, "reason": "R"});
+    let change = json!({"spec": {"x": "y"}});
+    let (ok, made, no) = (StatusCode::OK, StatusCode::CREATED, StatusCode::FORBIDDEN);
+    let (get, post, patch) = (Method::GET, Method::POST, Method::PATCH);
+    let nothing = Value::Null;
+    for (what, method, path, body, expected) in [
+        ("its own machine", &post, "machineconfignodes", &own, made),
+        ("changing it", &patch, "machineconfignodes/a", &change, ok),
+        ("its status", &patch, "machineconfignodes/a/status", &change, ok),
+        ("another machine", &post, "machineconfignodes", &others, no),
+        ("changing another", &patch, "machineconfignodes/b", &change, no),
+        ("reading another", &get, "machineconfignodes/b", &nothing, no),
+        (
+            "its config",
+            &get,
+            "machineconfigs/rendered-worker-1",
+            &nothing,
+            ok,
+        ),
+        (
+            "what a user wrote",
+            &get,
+            "machineconfigs/50-password",
+            &nothing,
+            no,
+        ),
+        ("all configs", &get, "machineconfigs", &nothing, no),
+        (
+            "writing a config",
+            &patch,
+            "machineconfigs/rendered-worker-1",
+            &change,
+            no,
+        ),
+        ("its pool", &get, "machineconfigpools/worker", &nothing, ok),
+        (
+            "pausing its pool",
+            &patch,
+            "machineconfigpools/worker",
+            &change,
+            no,
+        ),
+    ] {
+        let path = format!("{MACHINES}/{path}");
+        let (status, _) = with_token(&cluster, &token, method.clone(), &path, body.clone()).await;
+        assert_eq!(status, expected, "{what}");
+    }
+    let events = "/api/v1/namespaces/default/events";
+    assert_eq!(with_token(&cluster, &token, post, events, event).await.0, made);
+    assert_eq!(with_token(&cluster, &token, get, events, nothing).await.0, no);
+}
