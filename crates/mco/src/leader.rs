@@ -10,10 +10,11 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Leader election")]
 pub struct Election {
-    /// How long a leader that says nothing still counts as one. It stops when it could not say anything for two thirds of it.
+    /// Lease duration. Other replicas take over this long after the last renewal; the leader stops when it could not renew
+    /// the lease for two thirds of it.
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(4..=3600))]
     pub lease_seconds: u64,
-    /// Work without asking whether somebody else does.
+    /// Run without leader election; only one replica may run.
     #[arg(long)]
     pub no_leader_election: bool,
 }

@@ -1,4 +1,4 @@
-//! The controller runtime: what every component needs to watch, reconcile, write and report, whatever its objects are.
+//! The controller runtime: watching, reconciling, writing and reporting, independent of resource types.
 //!
 //! | module | purpose |
 //! |---|---|

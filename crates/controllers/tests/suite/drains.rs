@@ -408,7 +408,7 @@ async fn a_machine_config_node_created_during_a_drain_does_not_miss_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_uncordon_during_a_blocked_drain_is_noticed_although_nobody_is_to_be_asked_yet() {
+async fn an_uncordon_during_a_blocked_drain_is_noticed_before_the_next_eviction_request() {
     let mut cluster = Cluster::start(1, Behaviour::default()).await;
     cluster.stop_controllers().await;
     let hours = Duration::from_hours(5);
@@ -463,7 +463,7 @@ fn cordoning_first(client: Client) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cordon_that_somebody_makes_just_before_ours_stays_theirs() {
+async fn a_cordon_of_another_client_just_before_ours_is_kept() {
     let mut cluster = Cluster::start(1, Behaviour::default()).await;
     cluster.stop_controllers().await;
     let client = cordoning_first(cluster.client.clone());

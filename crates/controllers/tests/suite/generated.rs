@@ -395,7 +395,7 @@ async fn a_change_for_new_machines_only_is_rendered_as_soon_as_it_is_accepted() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_config_that_another_version_made_is_rendered_once_it_is_said_to_be_nobodys() {
+async fn a_config_of_another_version_is_rendered_once_its_version_annotation_is_removed() {
     let mut cluster = Cluster::prepare().await;
     let made_by = "machineconfiguration.openshift.io/generated-by-controller-version";
     let mut old = file_config("99-worker-a", "worker", "/etc/a", "a");
@@ -508,7 +508,7 @@ async fn every_node_has_its_object_and_policies_are_published() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rendered_configs_nobody_uses_are_thrown_away_and_used_ones_cannot_be() {
+async fn unused_rendered_configs_are_deleted_and_used_ones_are_protected() {
     let mut cluster = Cluster::start(1, Behaviour::default()).await;
     cluster.stop_controllers().await;
     let options = mco_controllers::Options {

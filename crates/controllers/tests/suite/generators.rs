@@ -168,7 +168,7 @@ async fn with_a_kubelet_config(cluster: &Cluster) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_asks_for_any_more_leaves_the_machines_even_if_it_cannot_be_deleted() {
+async fn a_config_that_is_no_longer_generated_leaves_the_nodes_even_if_it_cannot_be_deleted() {
     let mut cluster = Cluster::prepare().await;
     let client = refusing(cluster.counted_client(), |method, path| {
         *method == Method::DELETE && path.ends_with("/99-worker-generated-kubelet-1")

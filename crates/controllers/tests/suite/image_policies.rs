@@ -32,7 +32,7 @@ async fn verify_signatures(cluster: &Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_that_gives_way_to_the_clusters_says_so_until_it_no_longer_does() {
+async fn a_policy_that_the_clusters_overrides_reports_it_until_it_no_longer_is() {
     let mut cluster = Cluster::prepare().await;
     cluster
         .define("FeatureGate", "featuregates", "v1", "Cluster")

@@ -30,7 +30,7 @@ async fn reports_every(cluster: &Cluster, interval: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_latency_profile_never_jumps_not_even_by_a_restart_and_other_names_are_nobodys_settings() {
+async fn a_latency_profile_never_jumps_not_even_by_a_restart_and_other_names_have_no_effect() {
     const LOW: &str = "LowUpdateSlowReaction";
     const MEDIUM: &str = "MediumUpdateAverageReaction";
     let mut cluster = Cluster::prepare().await;

@@ -88,7 +88,7 @@ async fn metrics_are_answered_where_an_option_says_and_events_tell_the_story() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_nobody_watches_over_boot_images_can_be_seen() {
+async fn missing_enforcement_of_boot_images_is_a_metric() {
     let cluster = Cluster::start(0, Behaviour::default()).await;
     let settings = MachineConfiguration::new("cluster", MachineConfigurationSpec::default());
     cluster.create(&settings).await;

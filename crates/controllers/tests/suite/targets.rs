@@ -25,7 +25,7 @@ async fn undone(cluster: &Cluster, own: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_node_follows_a_target_that_somebody_else_wrote_not_even_while_nobody_looked() {
+async fn no_node_is_updated_to_a_target_of_another_client_not_even_after_a_restart() {
     let mut cluster = Cluster::start(2, Behaviour::default()).await;
     let old = cluster.pool("worker").await;
     cluster
@@ -99,7 +99,7 @@ async fn a_pool_that_cannot_be_rendered_goes_on_to_its_last_good_target_also_aft
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_with_a_target_of_another_that_cannot_be_rendered_says_so() {
+async fn a_pool_with_a_target_of_another_that_cannot_be_rendered_reports_it() {
     let cluster = Cluster::start(2, Behaviour::default()).await;
     let worker = cluster.pool("worker").await;
     let bad = json!({
@@ -146,7 +146,7 @@ async fn a_pool_with_a_target_of_another_that_cannot_be_rendered_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_whose_rendered_config_the_api_refuses_says_so_until_it_does_not() {
+async fn a_pool_whose_rendered_config_the_api_refuses_reports_it_until_it_is_accepted() {
     let mut cluster = Cluster::prepare().await;
     let refuses: Arc<AtomicBool> = Arc::default();
     let asked = Arc::clone(&refuses);

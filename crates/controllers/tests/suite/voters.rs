@@ -89,7 +89,7 @@ async fn an_arbiter_whose_config_was_rendered_first_still_goes_after_the_control
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_control_plane_node_is_sent_when_the_arbiter_went_away_while_the_operator_was_looked_for() {
+async fn no_control_plane_node_is_updated_when_the_arbiter_became_unavailable_during_the_operator_lookup() {
     const OPEN: usize = 1_000;
     let gate = Arc::new(Semaphore::new(OPEN));
     let waiting = Arc::new(Semaphore::new(0));

@@ -132,7 +132,7 @@ fn a_lease_expires_when_it_has_not_changed_for_its_whole_duration() {
     };
     assert!(
         at("1", 0),
-        "whatever its timestamps are: they come from another clock"
+        "its timestamps come from another clock and are ignored"
     );
     assert!(at("1", 5));
     assert!(at("2", 6), "it was renewed");
