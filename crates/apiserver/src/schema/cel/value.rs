@@ -317,21 +317,19 @@ impl Val for UnorderedList<'_> {
             return false;
         }
         let mut others = iterable.iter();
-        let mut incomparable = Vec::new();
+        let mut reordered = Vec::new();
         for own in &self.items {
             match others.next() {
                 Some(other) if own.equals(other) => {}
-                Some(other) => incomparable.push(other),
+                Some(other) => reordered.push(other),
                 None => return false,
             }
         }
-        if incomparable.is_empty() {
+        if reordered.is_empty() {
             return true;
         }
         let own: HashSet<String> = self.items.iter().map(|item| identity(item.as_ref())).collect();
-        incomparable
-            .into_iter()
-            .all(|other| own.contains(&identity(other)))
+        reordered.into_iter().all(|other| own.contains(&identity(other)))
     }
 
     fn clone_as_boxed<'w>(&self) -> Box<dyn Val + 'w>
