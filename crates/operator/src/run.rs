@@ -253,26 +253,9 @@ impl Operator {
             None => self.is_new().await,
             known => known,
         };
-        let (cluster, options) = (&self.cluster, &self.options);
         let mut progress = SyncProgress::default();
-        progress
-            .run(SyncStep::Namespace, definitions::namespaces(cluster))
-            .await;
-        progress
-            .run(
-                SyncStep::CustomResourceDefinitions,
-                definitions::definitions(cluster),
-            )
-            .await;
-        if progress.of(SyncStep::CustomResourceDefinitions) == Some(&SyncOutcome::Done) {
-            if let Err(error) = report::announce(cluster).await {
-                warn!("cannot report: {error}");
-            }
-            self.watches.follow_own();
-            if options.workloads == OperandMode::Deployed {
-                self.watches.follow_workloads();
-            }
-        }
+        self.install_definitions(&mut progress).await;
+        let (cluster, options) = (&self.cluster, &self.options);
         if options.workloads == OperandMode::Deployed || options.metrics_access == MetricsAccess::Guarded {
             let certificates = monitoring::certificates(cluster, &self.metrics_certificate, Timestamp::now());
             progress.run(SyncStep::Monitoring, certificates).await;
@@ -329,6 +312,29 @@ impl Operator {
         self.progress = progress;
         self.known = Some(known);
         self.rotation = rotation;
+    }
+
+    /// Applies namespaces and CRDs, and starts the watches that need them.
+    async fn install_definitions(&mut self, progress: &mut SyncProgress) {
+        let (cluster, options) = (&self.cluster, &self.options);
+        progress
+            .run(SyncStep::Namespace, definitions::namespaces(cluster))
+            .await;
+        progress
+            .run(
+                SyncStep::CustomResourceDefinitions,
+                definitions::definitions(cluster),
+            )
+            .await;
+        if progress.of(SyncStep::CustomResourceDefinitions) == Some(&SyncOutcome::Done) {
+            if let Err(error) = report::announce(cluster).await {
+                warn!("cannot report: {error}");
+            }
+            self.watches.follow_own();
+            if options.workloads == OperandMode::Deployed {
+                self.watches.follow_workloads();
+            }
+        }
     }
 
     async fn evaluate(&mut self, progress: &SyncProgress) {
