@@ -1,11 +1,12 @@
-//! Any text as the source of a file: decoding never panics, keeps its limit, and what came out survives encoding.
+//! Fuzzes the source of a file with any text: decoding never panics or exceeds its limit, and decoded contents
+//! survive encoding.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use mco_ignition::resource::{decode, encode};
 
-/// Small enough that the fuzzer finds compressed contents beyond it.
+/// Small enough that the fuzzer finds compressed contents that exceed it.
 const LIMIT: usize = 4096;
 
 fuzz_target!(|source: &str| {

@@ -1,5 +1,5 @@
-//! JSON that looks like a config, made from the fuzzer's bytes: byte mutations of JSON text would rarely get past its
-//! syntax.
+//! Generates JSON in the shape of a config from the fuzzer's bytes, because most byte mutations of JSON text are
+//! syntax errors.
 
 use arbitrary::{Result, Unstructured};
 use serde_json::{Map, Value, json};
@@ -111,7 +111,7 @@ const TEXTS: &[&str] = &[
     "/etc/systemd/system/a.service",
 ];
 
-/// A config of spec 3.5, as far as its shape goes.
+/// Returns JSON in the shape of a config of spec 3.5, valid or not.
 pub fn config(input: &mut Unstructured<'_>) -> Result<Value> {
     let mut sections = Map::new();
     let mut ignition = object(input, 4)?;
@@ -163,7 +163,7 @@ fn object(input: &mut Unstructured<'_>, depth: usize) -> Result<Map<String, Valu
     Ok(object)
 }
 
-/// A value of the type that the key has most of the time.
+/// Returns a value of the type that the key usually has.
 fn value(key: &str, input: &mut Unstructured<'_>, depth: usize) -> Result<Value> {
     if depth == 0 {
         return text(input);

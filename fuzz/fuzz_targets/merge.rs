@@ -1,5 +1,5 @@
-//! Configs of the right shape, valid or not: merging never panics, loses no config to an empty one, and gives something
-//! that can be written and read.
+//! Fuzzes merging with configs of the right shape, valid or not: it never panics, an empty config changes nothing, and
+//! the result survives serializing and parsing.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Any bytes: reading never panics, and what was read means the same when it is written and read again, in every version
-//! that can express it.
+//! Fuzzes parsing with any bytes: it never panics, and a parsed config survives serializing and parsing, in every
+//! version that can express it.
 
 #![no_main]
 

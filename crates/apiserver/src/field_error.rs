@@ -2,9 +2,11 @@
 //!
 //! This module formats and joins errors. Turning them into an HTTP response is up to the caller.
 
-use crate::go_text;
-use serde_json::Value;
 use std::fmt;
+
+use serde_json::Value;
+
+use crate::go_text;
 
 /// The type of a field error, which becomes the `reason` of a status cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,8 +2,9 @@
 //!
 //! Clients match error messages of Kubernetes, which Go's formatting verbs produce. Nothing here depends on Kubernetes.
 
-use serde_json::{Number, Value};
 use std::fmt::Write as _;
+
+use serde_json::{Number, Value};
 
 /// A string as `%q` prints it.
 pub fn quote(text: &str) -> String {

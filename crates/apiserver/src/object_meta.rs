@@ -2,11 +2,12 @@
 //!
 //! The caller passes the name rule of the kind, and sets the fields that the server owns.
 
+use serde_json::Value;
+
 use crate::field_error::FieldError;
 use crate::go_text;
 use crate::kinds::{KindScope, split_api_version};
 use crate::names;
-use serde_json::Value;
 
 /// The rule for the names of a kind's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@
 
 use std::fmt;
 
+use mco_core::config::diff::{ChangeKind, ConfigDiff, ContentsSummary, FileChange, UnitChange, UserChange};
 use serde::Serialize;
 
 use crate::text::count;
-use mco_core::config::diff::{ChangeKind, ConfigDiff, ContentsSummary, FileChange, UnitChange, UserChange};
 
 /// One changed item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::forecast::{AdmissionRefusal, Edit};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
@@ -17,6 +16,8 @@ use mco_core::config::rendered_configs;
 use mco_core::config::rules::AdministratorRules;
 use mco_core::pipeline::{SOURCE_KINDS, SourceKind};
 use serde_json::Value;
+
+use crate::forecast::{AdmissionRefusal, Edit};
 
 /// The field manager of server-side dry runs.
 const FIELD_MANAGER: &str = "mco-plan";

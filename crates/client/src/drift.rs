@@ -10,14 +10,14 @@ use k8s_openapi::api::core::v1::Event;
 use mco_api::MachineConfigNode;
 use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
 use mco_api::vocabulary::events::daemon;
-use serde::Serialize;
-
-use crate::advice;
-use crate::timeline::time_of;
 use mco_core::config::diff::{self, ContentsSummary};
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::rollout::messages::{DriftCause, DriftHealed, UnexpectedState, quoted};
 use mco_core::rollout::{NodeView, RolloutView};
+use serde::Serialize;
+
+use crate::advice;
+use crate::timeline::time_of;
 
 /// One node with config drift.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -12,11 +12,6 @@ use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfiguration};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
-use crate::comparison::{self, ConfigComparison};
-use crate::explain::{self, Explanation};
 use mco_core::config::disruption::Drain;
 use mco_core::config::feature_gates::FeatureGates;
 use mco_core::config::manifest::{Manifest, ManifestError};
@@ -31,6 +26,11 @@ use mco_core::pipeline::admission;
 use mco_core::pipeline::bootstrap::{BootstrapCluster, Current};
 use mco_core::rollout::drain::{self, Blocker, Budgets, Eviction};
 use mco_core::rollout::{PoolWaves, RolloutView, waves};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::comparison::{self, ConfigComparison};
+use crate::explain::{self, Explanation};
 
 /// A proposed change.
 #[derive(Debug, Clone)]

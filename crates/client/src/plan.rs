@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::forecast::{self, AdmissionRefusal, Edit, ObjectForecast, PlanContext, PoolForecast};
 use kube::Client;
 use mco_core::config::manifest::{Manifest, ManifestError};
 use mco_core::config::parsed_config::ParsedConfig;
@@ -11,6 +10,7 @@ use mco_core::pipeline::bootstrap::{self, BootstrapError, BootstrapSettings};
 use serde::Serialize;
 
 use crate::cluster::{self, ReadError};
+use crate::forecast::{self, AdmissionRefusal, Edit, ObjectForecast, PlanContext, PoolForecast};
 
 /// The forecasts of all pools, and the edits that would be rejected.
 #[derive(Debug, Serialize)]

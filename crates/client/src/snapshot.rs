@@ -4,14 +4,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::drift::{self, Drift};
-use crate::overview::{NodeOverview, PoolOverview, overview};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use mco_api::vocabulary::annotations::{self, DRIFT_POLICY};
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_core::rollout::node_progress::{StageReport, stages};
 use mco_core::rollout::{NodeView, RolloutView};
+
+use crate::drift::{self, Drift};
+use crate::overview::{NodeOverview, PoolOverview, overview};
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Snapshot {

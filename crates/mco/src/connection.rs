@@ -8,6 +8,10 @@ use clap::Args;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use mco_client::ReadError;
+use mco_runtime::FieldManager;
+
+/// The field manager of the writes that a user requests on the command line.
+pub const FIELD_MANAGER: FieldManager = FieldManager::new("mco");
 
 /// Connect timeout of interactive commands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::Patch;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use mco_api::MachineConfigPool;
 use mco_api::vocabulary::labels;
 use mco_core::config::pools::{Membership, NodePools};
+use mco_runtime::FieldManager;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -30,6 +31,8 @@ use tracing::{debug, warn};
 
 pub use count::{Counting, RequestCounts};
 use machine::SimulatedNode;
+
+const FIELD_MANAGER: FieldManager = FieldManager::new("mco-simulator");
 
 /// The simulation profile of a fleet.
 #[derive(Clone)]
@@ -139,14 +142,18 @@ pub async fn create(client: &Client, machines: &[SimulatedNodeSpec]) -> Result<(
 }
 
 async fn create_one(nodes: &Api<Node>, machine: &SimulatedNodeSpec) -> Result<(), kube::Error> {
-    match nodes.create(&PostParams::default(), &machine.node()).await {
+    match nodes.create(&FIELD_MANAGER.post_params(), &machine.node()).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(()),
         Err(problem) => return Err(problem),
     }
     let status = json!({"status": {"conditions": [machine::ready(true)]}});
     nodes
-        .patch_status(&machine.name, &PatchParams::default(), &Patch::Merge(status))
+        .patch_status(
+            &machine.name,
+            &FIELD_MANAGER.patch_params(),
+            &Patch::Merge(status),
+        )
         .await?;
     Ok(())
 }

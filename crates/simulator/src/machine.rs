@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::{Api, Client};
 use mco_api::MachineConfigNode;
 use mco_api::vocabulary::annotations::node as annotation;
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tracing::debug;
 
+use super::FIELD_MANAGER;
 use super::{Behaviour, Pools, SimulatedFailure};
 
 /// Retry interval while the API server does not respond.
@@ -223,7 +224,7 @@ impl SimulatedNode {
         let patch = json!({"metadata": {"annotations": annotations}});
         let nodes: Api<Node> = Api::all(self.client.clone());
         while let Err(problem) = nodes
-            .patch(&self.name, &PatchParams::default(), &Patch::Merge(&patch))
+            .patch(&self.name, &FIELD_MANAGER.patch_params(), &Patch::Merge(&patch))
             .await
         {
             if is_final(&problem) {
@@ -237,7 +238,7 @@ impl SimulatedNode {
         let patch = json!({"status": {"conditions": [ready(is_ready)]}});
         let nodes: Api<Node> = Api::all(self.client.clone());
         while let Err(problem) = nodes
-            .patch_status(&self.name, &PatchParams::default(), &Patch::Merge(&patch))
+            .patch_status(&self.name, &FIELD_MANAGER.patch_params(), &Patch::Merge(&patch))
             .await
         {
             if is_final(&problem) {
@@ -274,7 +275,7 @@ impl SimulatedNode {
                 "status": {"conditions": conditions, "configVersion": version, "observedGeneration": observed},
             });
             match objects
-                .patch_status(&self.name, &PatchParams::default(), &Patch::Merge(patch))
+                .patch_status(&self.name, &FIELD_MANAGER.patch_params(), &Patch::Merge(patch))
                 .await
             {
                 Err(kube::Error::Api(status)) if status.is_conflict() => {}

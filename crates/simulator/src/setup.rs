@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::{ByteString, ClusterResourceScope};
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use mco_api::MachineConfigPool;
 use mco_api::vocabulary::{annotations, names};
@@ -14,6 +14,8 @@ use mco_core::pipeline::bootstrap;
 use mco_core::pipeline::offline;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use super::FIELD_MANAGER;
 
 /// The release version in the ControllerConfig.
 pub const RELEASE: &str = "1.0";
@@ -63,7 +65,7 @@ where
         + DeserializeOwned,
 {
     let api: Api<K> = Api::all(client.clone());
-    match api.create(&PostParams::default(), object).await {
+    match api.create(&FIELD_MANAGER.post_params(), object).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
         created => created.map(|_| ()),
     }

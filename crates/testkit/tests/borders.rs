@@ -14,7 +14,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-api", &[]),
     ("mco-core", &["mco-ignition", "mco-api"]),
     ("mco-testkit", &[]),
-    ("mco-simulator", &["mco-api", "mco-core"]),
+    ("mco-simulator", &["mco-api", "mco-core", "mco-runtime"]),
     ("mco-client", &["mco-ignition", "mco-api", "mco-core"]),
     ("mco-http", &[]),
     ("mco-runtime", &[]),
@@ -42,7 +42,10 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "mco-operator",
         &["mco-ignition", "mco-api", "mco-core", "mco-runtime", "mco-http"],
     ),
-    ("mco-console", &["mco-api", "mco-core", "mco-client", "mco-http"]),
+    (
+        "mco-console",
+        &["mco-api", "mco-core", "mco-client", "mco-http", "mco-runtime"],
+    ),
     ("mco-apiserver", &["mco-http"]),
     ("mco-parity", &[]),
     (

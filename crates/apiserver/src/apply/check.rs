@@ -1,11 +1,13 @@
 //! Checks whether a configuration fits its schema closely enough to be merged.
 
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
 use super::field_set::PathElement;
 use super::typed::{FieldOwnership, TypedPosition};
 use crate::go_text;
 use crate::schema::JsonType;
-use serde_json::Value;
-use std::collections::BTreeSet;
 
 /// Returns everything that does not fit, one line each; `None` if it fits.
 pub fn misfit(value: &Value, typed: TypedPosition<'_>) -> Option<String> {

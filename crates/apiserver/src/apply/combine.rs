@@ -1,9 +1,11 @@
 //! Construction of the applied object: merging a configuration, and removing fields.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde_json::{Map, Value};
+
 use super::field_set::{FieldSet, PathElement};
 use super::typed::{FieldOwnership, TypedPosition};
-use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Merges a configuration into a live object; the configuration wins.
 pub fn merge(live: &Value, config: &Value, typed: TypedPosition<'_>) -> Value {

@@ -1,9 +1,11 @@
 //! Comparison of two objects by field.
 
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
 use super::field_set::{FieldPath, FieldSet, PathElement};
 use super::typed::{FieldOwnership, TypedPosition};
-use serde_json::{Map, Value};
-use std::collections::BTreeMap;
 
 /// The fields that differ between two objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,11 @@
 //! The set of fields that a configuration contains.
 
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
 use super::field_set::{FieldPath, FieldSet, PathElement};
 use super::typed::{FieldOwnership, TypedPosition};
-use serde_json::Value;
-use std::collections::BTreeSet;
 
 /// Returns every field of a value, as its manager owns it.
 pub fn field_set(value: &Value, typed: TypedPosition<'_>) -> FieldSet {

@@ -3,9 +3,10 @@
 //! A set is a tree. A path is in the set if its last element is a member of the node it leads to. The existence of an
 //! inner node does not make it owned.
 
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+
+use serde_json::Value;
 
 /// One element of a path. Values are held as canonical JSON text, which has an order and an equality.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

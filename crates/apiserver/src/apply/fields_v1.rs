@@ -1,8 +1,10 @@
 //! Field sets in the notation of `metadata.managedFields` (`FieldsV1`).
 
-use super::field_set::{FieldSet, PathElement};
-use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::field_set::{FieldSet, PathElement};
 
 /// The key for the set itself, as a member of its own node.
 const SELF: &str = ".";

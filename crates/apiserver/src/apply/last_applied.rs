@@ -3,9 +3,10 @@
 //! `kubectl apply` without `--server-side` stores the applied configuration in an annotation. When the same kubectl
 //! later applies on the server, the fields in that annotation are its own and not a conflict.
 
+use serde_json::Value;
+
 use super::{ApplyConflict, FieldManager, compare, extract};
 use crate::go_text;
-use serde_json::Value;
 
 /// The manager name of kubectl's server-side apply.
 pub(super) const KUBECTL: &str = "kubectl";

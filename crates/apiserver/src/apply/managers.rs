@@ -1,9 +1,11 @@
 //! The entries of `metadata.managedFields`.
 
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
 use super::field_set::FieldSet;
 use super::fields_v1;
-use serde_json::{Map, Value};
-use std::collections::BTreeMap;
 
 /// The operation by which a manager owns its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -19,8 +19,9 @@ pub use field_set::{FieldPath, FieldSet, PathElement, show};
 pub use managers::{ManagedEntry, ManagerId, ManagerOperation, Managers, manager_name};
 pub use reset::{custom_reset_fields, reset_fields};
 
-use crate::schema::Schema;
 use serde_json::{Map, Value};
+
+use crate::schema::Schema;
 use typed::TypedPosition;
 
 /// The manager of existing fields when the first apply finds an object without managed fields.

@@ -1,6 +1,7 @@
+use serde_json::json;
+
 use super::*;
 use crate::kinds;
-use serde_json::json;
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 

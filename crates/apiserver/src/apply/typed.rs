@@ -2,12 +2,14 @@
 //!
 //! Without a schema, the value itself decides: objects are owned member by member, lists as a whole.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
 use super::field_set::PathElement;
 use crate::kinds;
 use crate::schema::{AdditionalMembers, JsonType, ListType, MapType, Schema, SchemaNode};
-use serde_json::Value;
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
 /// A position in a schema; cheap to copy.
 #[derive(Clone, Copy, Debug)]

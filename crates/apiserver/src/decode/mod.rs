@@ -10,8 +10,9 @@ mod types;
 
 pub use types::type_error;
 
-use crate::schema::Schema;
 use serde_json::Value;
+
+use crate::schema::Schema;
 
 /// The `fieldValidation` parameter: what happens to unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Validation of strings that Go decodes into narrower types.
 
-use crate::go_text;
 use serde_json::Value;
+
+use crate::go_text;
 
 const QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";

@@ -1,11 +1,13 @@
 //! A JSON decoder that tracks the path of each value.
 
+use std::fmt::{self, Write as _};
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
 use super::DecodedBody;
 use crate::go_text;
 use crate::schema::{MemberSchema, Schema, SchemaNode};
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
-use std::fmt::{self, Write as _};
 
 /// Further errors are not collected, to bound memory; Kubernetes stops at the same number.
 const MAX_OBJECTIONS: usize = 100;

@@ -1,7 +1,8 @@
-use super::*;
-use crate::kinds;
 use proptest::prelude::*;
 use serde_json::json;
+
+use super::*;
+use crate::kinds;
 
 fn schema(kind: &str) -> Schema {
     let entry = kinds::BUILT_IN

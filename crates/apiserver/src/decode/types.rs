@@ -3,9 +3,10 @@
 //! Only the first one is reported, because Go stops there. Custom resources are validated against their schema instead,
 //! which reports every error at once.
 
+use serde_json::Value;
+
 use super::scalars;
 use crate::schema::{AdditionalMembers, JsonType, MemberSchema, Schema, SchemaNode};
-use serde_json::Value;
 
 /// Returns the first value that cannot be decoded into the Go type behind the schema.
 pub fn type_error(value: &Value, schema: &Schema) -> Option<String> {

@@ -18,9 +18,10 @@ pub use merge::{
 };
 pub use types::schema_of;
 
-use crate::object_meta::NameRule;
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
+
+use crate::object_meta::NameRule;
 
 /// The scope of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,8 @@
-use super::*;
-use serde_json::{Value, json};
 use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::*;
 
 fn kind(group: &str, plural: &str) -> &'static BuiltIn {
     by_resource(group, "v1", plural).unwrap_or_else(|| panic!("{group}/{plural} is not in the catalogue"))

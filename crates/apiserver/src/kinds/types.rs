@@ -1,14 +1,16 @@
 //! The compiled schemas of the built-in kinds: published definitions joined with the merge rules.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
 use super::definitions::{REFERENCE_PREFIX, definitions};
 use super::merge::{self, MergePatchRule, MergeShape};
 use crate::schema::{
     AdditionalMembers, JsonType, ListType, MapType, NodeId, NodeTable, PatchRule, PatchStrategy, Schema,
     SchemaNode, SchemaProperty, ValueChecks,
 };
-use serde_json::Value;
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
 /// Returns the schema of a definition by its full name, if a built-in kind or one of its subresources uses it.
 pub fn schema_of(definition: &str) -> Option<Schema> {

@@ -1,9 +1,11 @@
 //! The published definitions, extended with the merge rules they lack.
 
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
 use super::{DocumentedSubresource, OpenApiFlavour};
 use crate::kinds::{self, MergePatchRule, MergeShape};
-use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";

@@ -1,8 +1,9 @@
 //! Schemas of custom resources and of lists, as documents publish them.
 
+use serde_json::{Map, Value, json};
+
 use super::built_in::{CommonMembers, meta, reference};
 use super::{DocumentedResource, OpenApiFlavour};
-use serde_json::{Map, Value, json};
 
 /// Keywords that OpenAPI v2 and its clients do not support.
 const ONLY_V3: [&str; 8] = [

@@ -7,11 +7,13 @@ mod built_in;
 mod custom;
 mod paths;
 
-use crate::kinds::{BuiltIn, KindStorage};
-use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha512};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha512};
+
+use crate::kinds::{BuiltIn, KindStorage};
 
 /// A served resource, as documents describe it.
 #[derive(Clone, Debug)]

@@ -2,8 +2,9 @@
 //!
 //! Clients read the kind of a resource and the parameters of an operation. Everything else about operations is omitted.
 
-use super::{DocumentedResource, DocumentedSubresource, OpenApiFlavour, built_in};
 use serde_json::{Map, Value, json};
+
+use super::{DocumentedResource, DocumentedSubresource, OpenApiFlavour, built_in};
 
 /// `(name, type)` of query parameters.
 type Parameters = &'static [(&'static str, &'static str)];

@@ -3,10 +3,11 @@
 //! `replace` sets a member that does not exist, negative indices count from the end, and `null` equals absence
 //! in `test`. Clients rely on these, so both servers must agree on them.
 
+use serde_json::{Map, Value};
+
 use super::PatchError;
 use crate::decode::{self, FieldValidation};
 use crate::go_text;
-use serde_json::{Map, Value};
 
 /// The maximum number of operations in one request, which bounds the work that a small body can cause.
 const MAX_OPERATIONS: usize = 10_000;

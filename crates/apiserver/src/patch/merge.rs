@@ -1,8 +1,9 @@
 //! JSON merge patch (RFC 7386).
 
+use serde_json::{Map, Value};
+
 use super::PatchError;
 use crate::decode::{self, FieldValidation};
-use serde_json::{Map, Value};
 
 /// A decoded merge patch.
 #[derive(Clone, Debug, PartialEq)]

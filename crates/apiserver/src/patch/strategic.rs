@@ -5,11 +5,12 @@
 
 mod list;
 
+use serde_json::{Map, Value};
+
 use super::PatchError;
 use crate::decode::FieldValidation;
 use crate::go_text;
 use crate::schema::{MemberSchema, PatchRule, PatchStrategy, Schema, SchemaNode};
-use serde_json::{Map, Value};
 
 type PatchFields = Map<String, Value>;
 

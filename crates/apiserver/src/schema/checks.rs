@@ -1,8 +1,9 @@
 //! Value validations of a schema, compiled.
 
+use serde_json::Value;
+
 use super::model::NodeId;
 use super::pattern::GoPattern;
-use serde_json::Value;
 
 /// The value validations of one node.
 #[derive(Clone, Debug, Default)]

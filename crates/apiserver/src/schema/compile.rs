@@ -2,6 +2,8 @@
 //!
 //! It is lenient and ignores unknown keywords. [`super::structural`] validates a schema when its CRD is written.
 
+use serde_json::Value;
+
 use super::checks::{NumericBound, ValueChecks};
 use super::model::{
     AdditionalMembers, JsonType, ListType, MapType, NodeId, NodeTable, PatchRule, Schema, SchemaNode,
@@ -9,7 +11,6 @@ use super::model::{
 };
 use super::pattern::GoPattern;
 use super::rules::CelRules;
-use serde_json::Value;
 
 /// Compiles a structural schema.
 pub fn compile(schema: &Value) -> Schema {

@@ -3,8 +3,9 @@
 //! Members of objects are correlated by name, items of a keyed list by their key. Items of other lists have no
 //! identity.
 
-use super::model::{ListType, SchemaNode};
 use serde_json::{Map, Value};
+
+use super::model::{ListType, SchemaNode};
 
 /// Returns the old value of a member.
 pub fn old_member<'o>(old: Option<&'o Value>, name: &str) -> Option<&'o Value> {

@@ -1,5 +1,7 @@
 //! The schema of one version of a CRD, as requests use it.
 
+use serde_json::Value;
+
 use super::compile::compile;
 use super::default::apply_defaults;
 use super::embedded::{coerce_metadata, validate_embedded};
@@ -10,7 +12,6 @@ use super::rules::validate_rules;
 use super::validate::validate;
 use crate::field_error::{FieldError, FieldReason};
 use crate::go_text;
-use serde_json::Value;
 
 /// A compiled schema with the steps between a custom resource and the store.
 #[derive(Clone, Debug)]

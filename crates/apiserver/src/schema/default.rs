@@ -1,7 +1,8 @@
 //! Defaults of a schema.
 
-use super::model::{AdditionalMembers, Schema, SchemaNode};
 use serde_json::Value;
+
+use super::model::{AdditionalMembers, Schema, SchemaNode};
 
 /// Sets every default whose parent exists, from the outside in, so that a default may contain more defaults.
 ///

@@ -1,11 +1,12 @@
 //! Validation of CustomResourceDefinitions.
 
+use serde_json::{Value, json};
+
 use super::go_struct;
 use super::structural::validate_schema;
 use crate::field_error::FieldError;
 use crate::go_text;
 use crate::names;
-use serde_json::{Value, json};
 
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: [&str; 8] = [

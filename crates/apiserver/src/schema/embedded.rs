@@ -1,12 +1,13 @@
 //! Embedded resources: their type and metadata follow the rules of every resource.
 
+use serde_json::{Map, Value};
+
 use super::model::{AdditionalMembers, Schema, SchemaNode};
 use crate::decode;
 use crate::field_error::FieldError;
 use crate::kinds;
 use crate::names;
 use crate::object_meta;
-use serde_json::{Map, Value};
 
 /// The definition of ObjectMeta.
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";

@@ -1,12 +1,13 @@
 //! Validation of the extensions of a CRD's schema: list and map types, and rules.
 
+use serde_json::Value;
+
 use super::cel::{CelPosition, CelProgram, undefined_reference};
 use super::compile::compile;
 use super::go_struct;
 use super::model::{AdditionalMembers, Schema, SchemaNode};
 use super::raw::{flag, items, members, text};
 use crate::field_error::FieldError;
-use serde_json::Value;
 
 /// The reasons that a rule may set for its errors.
 const REASONS: [&str; 4] = [

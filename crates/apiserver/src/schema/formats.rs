@@ -3,11 +3,13 @@
 //! Kubernetes also enforces `bsonobjectid`, `isbn`, `creditcard`, `ssn`, `hexcolor` and `rgbcolor`. No definition that
 //! this server is meant for uses them, so values with these formats are not checked.
 
-use crate::names;
-use base64::Engine as _;
-use regex::Regex;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
+
+use base64::Engine as _;
+use regex::Regex;
+
+use crate::names;
 
 /// Returns whether a text has a format. Formats that are not enforced accept any text.
 pub fn satisfies(format: &str, text: &str) -> bool {

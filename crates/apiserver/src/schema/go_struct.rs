@@ -1,8 +1,9 @@
 //! Parts of a CRD as Kubernetes prints its own structs in messages: every field, in the order of the type.
 
+use serde_json::{Value, json};
+
 use super::raw::{items, members};
 use crate::go_text;
-use serde_json::{Value, json};
 
 /// `(name in Go, name in JSON, whether absence prints as null)` of a schema's fields; other absences print as the
 /// zero of their type.

@@ -1,11 +1,13 @@
 //! Uniqueness of items in sets and keyed lists.
 
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
 use super::correlate::key_of;
 use super::model::{AdditionalMembers, ListType, Schema, SchemaNode};
 use crate::field_error::FieldError;
 use crate::go_text;
-use serde_json::{Map, Value};
-use std::collections::HashMap;
 
 /// Returns an error for every duplicate item of a set or keyed list.
 pub fn validate_lists(schema: &Schema, object: &Value) -> Vec<FieldError> {

@@ -3,10 +3,12 @@
 //! All kinds have this form. A CRD's structural schema is a tree; the built-in kinds are one graph with a root per
 //! kind. It is immutable and shared by all requests.
 
+use std::sync::Arc;
+
+use serde_json::Value;
+
 use super::checks::ValueChecks;
 use super::rules::CelRules;
-use serde_json::Value;
-use std::sync::Arc;
 
 /// The index of a node in its schema's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,8 +1,10 @@
 //! Pruning of unknown fields, and of nulls that are not allowed.
 
-use super::model::{AdditionalMembers, Schema, SchemaNode};
-use serde_json::{Map, Value};
 use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+use super::model::{AdditionalMembers, Schema, SchemaNode};
 
 /// Members that every resource has, regardless of its schema.
 const RESOURCE_MEMBERS: [&str; 3] = ["apiVersion", "kind", "metadata"];

@@ -1,7 +1,8 @@
 //! Access to schema documents before they are compiled.
 
-use serde_json::{Map, Value};
 use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
 
 pub(super) fn text<'v>(schema: &'v Value, name: &str) -> &'v str {
     schema.get(name).and_then(Value::as_str).unwrap_or_default()

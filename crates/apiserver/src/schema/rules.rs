@@ -1,10 +1,11 @@
 //! The rules of `x-kubernetes-validations`: compiled with the schema, evaluated on every write.
 
+use serde_json::Value;
+
 use super::cel::{CelBudget, CelPosition, CelProgram, RuleInput, with_room};
 use super::correlate::{old_item, old_member};
 use super::model::{AdditionalMembers, JsonType, Schema, SchemaNode};
 use crate::field_error::{FieldError, FieldReason};
-use serde_json::Value;
 
 /// The rules of one node.
 #[derive(Clone, Debug)]

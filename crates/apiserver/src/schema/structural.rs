@@ -3,6 +3,8 @@
 //! The schema must be *structural* (every value has a type, and alternatives only restrict it), and its extensions must
 //! be consistent. The latter includes defaults and rules.
 
+use serde_json::{Value, json};
+
 use super::compile::compile;
 use super::extensions::extension_errors;
 use super::go_struct;
@@ -11,7 +13,6 @@ use super::prune::prune;
 use super::raw::{flag, items, members, text};
 use super::validate::validate;
 use crate::field_error::FieldError;
-use serde_json::{Value, json};
 
 /// Returns the errors of the `openAPIV3Schema` at a path of a CRD.
 pub fn validate_schema(schema: &Value, path: &str, has_status: bool) -> Vec<FieldError> {

@@ -3,13 +3,14 @@
 //! On update, an invalid value that has not changed is accepted ("ratcheting"), so that a stricter schema does not
 //! block unrelated changes. CEL rules are validated separately, by [`super::rules`].
 
+use serde_json::{Map, Value};
+
 use super::checks::{NumericBound, ValueChecks};
 use super::correlate::{old_item, old_member};
 use super::formats;
 use super::model::{AdditionalMembers, JsonType, NodeId, Schema, SchemaNode};
 use crate::field_error::{FieldError, FieldReason};
 use crate::go_text;
-use serde_json::{Map, Value};
 
 /// Validates a value against the root of a schema.
 ///

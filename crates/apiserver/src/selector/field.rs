@@ -2,9 +2,11 @@
 //!
 //! A selector is parsed for one kind and rejects unsupported fields, so that matching cannot fail.
 
-use crate::kinds::{BuiltIn, KindScope, SelectableField, UnsupportedLabel};
-use serde_json::Value;
 use std::fmt;
+
+use serde_json::Value;
+
+use crate::kinds::{BuiltIn, KindScope, SelectableField, UnsupportedLabel};
 
 /// The fields that a selector may use.
 #[derive(Clone, Copy, Debug)]

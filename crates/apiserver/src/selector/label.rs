@@ -1,11 +1,13 @@
 //! Label selectors: requirements on keys and values, from the query string or from a `LabelSelector` object.
 
+use std::fmt;
+
+use serde_json::{Map, Value};
+
 use super::label_parser;
 use crate::field_error::{self, FieldError};
 use crate::go_text;
 use crate::names;
-use serde_json::{Map, Value};
-use std::fmt;
 
 /// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,11 +2,13 @@
 //!
 //! Error messages are those of Kubernetes, including where they are odd, because users search for them.
 
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
 use super::label::{LabelOperator, LabelRequirement, LabelSelectorError};
 use crate::field_error::FieldError;
 use crate::names;
-use serde_json::Value;
-use std::collections::BTreeSet;
 
 /// Parses a whole selector; an empty text has no requirement.
 pub(super) fn parse(text: &str) -> Result<Vec<LabelRequirement>, LabelSelectorError> {

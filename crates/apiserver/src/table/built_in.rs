@@ -1,14 +1,16 @@
 //! Tables of the built-in kinds.
 
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
 use super::age::since;
 use super::pod::{self, items, number, text};
 use super::workloads;
 use super::{TableColumn, TableRow};
 use crate::kinds::BuiltIn;
 use crate::selector::LabelSelector;
-use jiff::Timestamp;
-use serde_json::{Map, Value};
-use std::collections::BTreeSet;
 
 /// Turns an object into a row.
 pub(super) type RowFunction = fn(&Value, Timestamp) -> TableRow;

@@ -1,11 +1,12 @@
 //! Tables of custom resources, by the columns of their CRD.
 
+use jiff::Timestamp;
+use serde_json::Value;
+
 use super::age::{elapsed, human_duration, parse};
 use super::json_path::JsonPath;
 use super::{TableColumn, TableRow};
 use crate::go_text;
-use jiff::Timestamp;
-use serde_json::Value;
 
 /// A column of a CRD and the path of its cells.
 #[derive(Clone, Debug)]

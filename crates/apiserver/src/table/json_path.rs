@@ -2,8 +2,9 @@
 //!
 //! Only lookups are supported; templates with text, `range` and `end` belong to kubectl.
 
-use serde_json::Value;
 use std::cmp::Ordering;
+
+use serde_json::Value;
 
 /// A parsed path.
 #[derive(Clone, Debug, PartialEq)]

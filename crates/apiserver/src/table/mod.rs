@@ -13,10 +13,11 @@ mod workloads;
 pub use age::human_duration;
 pub use json_path::{JsonPath, JsonPathError};
 
-use crate::kinds::BuiltIn;
-use custom::CustomColumn;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+
+use crate::kinds::BuiltIn;
+use custom::CustomColumn;
 
 /// One column of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]

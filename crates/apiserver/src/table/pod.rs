@@ -1,9 +1,10 @@
 //! The row of a pod, whose status combines several sources.
 
-use super::TableRow;
-use super::age::{elapsed, human_duration, parse, since};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+
+use super::TableRow;
+use super::age::{elapsed, human_duration, parse, since};
 
 const NONE: &str = "<none>";
 

@@ -1,6 +1,7 @@
+use serde_json::json;
+
 use super::*;
 use crate::kinds;
-use serde_json::json;
 
 fn printer(kind: &str) -> TablePrinter {
     TablePrinter::built_in(

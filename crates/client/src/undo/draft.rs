@@ -7,10 +7,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mco_api::MachineConfig;
 use mco_api::machine_config::MachineConfigSpec;
 use mco_api::vocabulary::labels;
-use mco_ignition::Config;
-use mco_ignition::model::{Directory, File, Link, PasswdGroup, PasswdUser, Unit};
-
-use super::{SourceEdit, UndoError};
 use mco_core::config::diff::ConfigDiff;
 use mco_core::config::extensions::KernelType;
 use mco_core::config::merge::{is_user_provided, to_value};
@@ -18,6 +14,10 @@ use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::render::Rendered;
 use mco_core::config::validate;
 use mco_core::pipeline::bootstrap::BootstrapCluster;
+use mco_ignition::Config;
+use mco_ignition::model::{Directory, File, Link, PasswdGroup, PasswdUser, Unit};
+
+use super::{SourceEdit, UndoError};
 
 /// The drafts of one pool's MachineConfigs, in merge order.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use ::http::StatusCode;
 use jiff::Timestamp;
 use mco_client::forecast::Edit;
+use mco_client::plan;
 use mco_core::config::manifest;
 use mco_core::pipeline::bootstrap::BootstrapSettings;
 
@@ -12,7 +13,6 @@ use super::respond::{self, ConsoleResponse};
 use crate::access::{Session, TokenHash};
 use crate::views::plan::PlanQuestion;
 use crate::views::{self, PageSection, link};
-use mco_client::plan;
 
 impl ConsoleApp {
     pub(super) async fn act(

@@ -3,7 +3,9 @@
 use jiff::Timestamp;
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations;
+use mco_client::cluster::{ClusterSources, is_rendered};
 use mco_client::explain::explain;
+use mco_client::snapshot::Snapshot;
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::problem::InvalidObject;
 use mco_core::config::render::{RenderIdentity, Rendered};
@@ -13,8 +15,6 @@ use crate::views::config::{self, ConfigKind, ConfigPage, ConfigSubject, InPool};
 use crate::views::configs::ListedConfig;
 use crate::views::search::Explained;
 use crate::views::{Frame, Show};
-use mco_client::cluster::{ClusterSources, is_rendered};
-use mco_client::snapshot::Snapshot;
 
 /// Returns the parts of each pool's config. Pools that cannot be rendered are omitted; their page shows why.
 pub fn explain_pools(sources: &ClusterSources, version: &str) -> Vec<Explained> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ::http::StatusCode;
+use mco_client::cluster::ReadError;
 
 use super::ConsoleApp;
 use super::request::FormFields;
@@ -10,7 +11,6 @@ use super::respond::{self, ConsoleResponse};
 use crate::hub::Hub;
 use crate::views::login::{Login, Welcome};
 use crate::views::{self, PageSection, Text};
-use mco_client::cluster::ReadError;
 
 /// The credential of the user who started the console.
 const OWNER: &str = "owner";

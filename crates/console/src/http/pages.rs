@@ -2,7 +2,9 @@
 
 use ::http::StatusCode;
 use jiff::Timestamp;
+use mco_client::cluster::ReadError;
 use mco_client::comparison;
+use mco_client::snapshot::Snapshot;
 
 use super::ConsoleApp;
 use super::compose;
@@ -12,8 +14,6 @@ use crate::access::Session;
 use crate::views::node::Between;
 use crate::views::search::SearchQuery;
 use crate::views::{self, Frame, LiveRegion, PageSection, Show, Text};
-use mco_client::cluster::ReadError;
-use mco_client::snapshot::Snapshot;
 
 impl ConsoleApp {
     pub(super) async fn page(

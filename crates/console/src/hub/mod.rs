@@ -14,11 +14,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview};
 use k8s_openapi::api::core::v1::Event;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PostParams};
 use kube::{Api, Client};
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::rules::AdministratorRules;
+use mco_runtime::FieldManager;
 use serde_json::json;
 use tokio::sync::Mutex;
 
@@ -26,6 +27,9 @@ pub use latest::ValueFollower;
 use mco_client::cluster::{self, ClusterSources, ReadError, to_read_error};
 use mco_client::snapshot::Snapshot;
 use watches::ClusterWatches;
+
+/// The field manager of the writes that a user requests on a page.
+const FIELD_MANAGER: FieldManager = FieldManager::new("mco-console");
 
 /// The age up to which cached MachineConfigs are used, so that concurrent pages cause one request.
 const FRESH: Duration = Duration::from_secs(2);
@@ -150,7 +154,7 @@ impl Hub {
     pub async fn set_paused(&self, pool: &str, paused: bool) -> Result<(), ReadError> {
         let api: Api<MachineConfigPool> = Api::all(self.client.clone());
         let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
-        let changed = api.patch(pool, &PatchParams::default(), &patch).await;
+        let changed = api.patch(pool, &FIELD_MANAGER.patch_params(), &patch).await;
         to_read_error(changed, &format!("change pool {pool}")).map(|_| ())
     }
 }

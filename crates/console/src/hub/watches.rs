@@ -11,14 +11,14 @@ use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use mco_api::{MachineConfigNode, MachineConfigPool};
+use mco_client::cluster::ReadError;
+use mco_client::snapshot::Snapshot;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::latest::{LatestValue, ValueFollower};
-use mco_client::cluster::ReadError;
-use mco_client::snapshot::Snapshot;
 
 /// How long a page waits for the initial lists.
 const FIRST_STATE: Duration = Duration::from_secs(10);

@@ -7,6 +7,7 @@ use mco_client::advice;
 use mco_client::comparison::ConfigComparison;
 use mco_client::drift::Drift;
 use mco_client::overview::NodeStanding;
+use mco_client::snapshot::Snapshot;
 use mco_client::text::ago;
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::rollout::node_progress::{StageReport, StageState};
@@ -14,7 +15,6 @@ use mco_core::rollout::node_progress::{StageReport, StageState};
 use super::changes::{self, Changes, Price};
 use super::{Frame, Show, Text, Tone, link, tone};
 use crate::hub::time_of;
-use mco_client::snapshot::Snapshot;
 
 /// Maximum number of events, which covers the last days.
 const EVENTS: usize = 40;

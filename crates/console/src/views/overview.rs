@@ -3,10 +3,10 @@
 use askama::Template;
 use jiff::Timestamp;
 use mco_client::overview::{NodeOverview, NodeStanding, PoolOverview, PoolPhase};
+use mco_client::snapshot::Snapshot;
 use mco_client::text::{ago, count};
 
 use super::{Frame, Text, Tone, link};
-use mco_client::snapshot::Snapshot;
 
 /// Maximum number of nodes per pool on the overview page.
 const NAMED: usize = 4;

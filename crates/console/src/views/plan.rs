@@ -3,12 +3,12 @@
 use askama::Template;
 use mco_client::explain::ConfigPart;
 use mco_client::forecast::PoolForecast;
+use mco_client::plan::PlanReport;
 use mco_client::text::{count, escape_control_chars};
 use mco_core::config::parsed_config::ParsedConfig;
 
 use super::changes::{self, Changes, Price};
 use super::{Frame, Show, Text, link};
-use mco_client::plan::PlanReport;
 
 /// Maximum number of waves, and of names in each.
 const WAVES: usize = 20;

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use askama::Template;
 use jiff::Timestamp;
 use mco_client::overview::{NodeOverview, NodeStanding, PoolOverview};
+use mco_client::snapshot::Snapshot;
 use mco_client::text::{ago, count};
 use mco_core::rollout::node_progress::UpdateStage;
 
 use super::overview::{Card, card};
 use super::{Frame, Text, Tone, link, tone};
-use mco_client::snapshot::Snapshot;
 
 /// Rows per page, so that a page stays small for a pool of any size.
 const ROWS: usize = 50;

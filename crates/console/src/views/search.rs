@@ -2,10 +2,10 @@
 
 use askama::Template;
 use mco_client::explain::{ConfigPart, Explanation};
+use mco_client::snapshot::Snapshot;
 use mco_client::text::count;
 
 use super::{Frame, Text, link};
-use mco_client::snapshot::Snapshot;
 
 /// Maximum number of hits per pool.
 const HITS: usize = 30;

@@ -9,13 +9,13 @@ use mco_api::vocabulary::annotations::DRIFT_POLICY;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration};
 use mco_core::config::rules::AdministratorRules;
+use mco_core::rollout::DriftPolicy;
 use mco_runtime::FieldManager;
 use serde_json::json;
 
 use super::error::AgentError;
 use super::report::NodeReport;
 use crate::revert::WayBack;
-use mco_core::rollout::DriftPolicy;
 
 /// The field manager of every write of the daemon.
 pub(crate) const FIELD_MANAGER: FieldManager = FieldManager::new("machine-config-daemon");

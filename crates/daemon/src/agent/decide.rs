@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use mco_api::vocabulary::annotations::node::drain;
 use mco_core::config::disruption::Drain;
+use mco_core::rollout::NodeAnnotations;
 use thiserror::Error;
 
 use super::on_disk::OnDisk;
-use mco_core::rollout::NodeAnnotations;
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The maximum backoff: an administrator who repairs a node should not have to wait longer for it to recover.

@@ -11,11 +11,11 @@ use mco_api::MachineConfigNode;
 use mco_api::machine_config_node::IrreconcilableChange;
 use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
 use mco_api::vocabulary::reasons::machine_config_node as reason;
+use mco_core::rollout::NodeAnnotations;
 use mco_core::rollout::node_progress::{self, UpdatePhase};
 use serde_json::{Value, json};
 
 use super::cluster::FIELD_MANAGER;
-use mco_core::rollout::NodeAnnotations;
 
 /// Conflicts to retry: the drain controller writes to the same object. More in a row have another cause.
 const ATTEMPTS: u32 = 4;

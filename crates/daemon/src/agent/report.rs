@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::node_state;
+use mco_core::rollout::NodeAnnotations;
 
 use super::on_disk::OnDisk;
-use mco_core::rollout::NodeAnnotations;
 
 /// The limit for reasons, because every client of the Node fetches them.
 const LONGEST_REASON: usize = 2000;

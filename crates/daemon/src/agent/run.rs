@@ -9,6 +9,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use mco_api::ControllerConfig;
 use mco_api::vocabulary::events::daemon as event;
+use mco_core::rollout::NodeAnnotations;
 use mco_core::rollout::node_progress::UpdatePhase;
 use mco_host::os::OsRelease;
 use mco_host::{Machine, ServiceManager};
@@ -33,7 +34,6 @@ use super::report::{self, NodeFailure, NodeReport};
 use super::wake::{ClusterChange, ClusterChanges, cluster_changes};
 use crate::drift::{DriftCheck, DriftError, HealBudget, Monitor};
 use crate::{footprint, once};
-use mco_core::rollout::NodeAnnotations;
 
 /// The idle time after which unused memory is released: no event for this long probably means none for a long time.
 const SETTLED: Duration = Duration::from_secs(2);

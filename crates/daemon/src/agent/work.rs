@@ -8,6 +8,7 @@ use mco_core::config::disruption::{Cost, DisruptionPolicy, Drain, PostConfigActi
 use mco_core::config::irreconcilable;
 use mco_core::config::reconcilable::Overrides;
 use mco_core::config::rules::AdministratorRules;
+use mco_core::rollout::NodeAnnotations;
 use mco_core::rollout::node_progress::{Applied, UpdatePhase as Progress};
 use mco_host::{Attributes, FsError, Machine, Reboot, RootedPath};
 
@@ -26,7 +27,6 @@ use crate::revert::{self, WayBack};
 use crate::status::StatusError;
 use crate::transaction::{self, JournalPhase, Uninterrupted, read_journal};
 use crate::validate::{self, Mismatch};
-use mco_core::rollout::NodeAnnotations;
 
 /// The reboot reason when the force file is present.
 const FORCED: &str = "the force file requests to apply the whole config again";

@@ -10,10 +10,13 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
+
+use crate::patch::FieldManager;
+
+const MANAGER: FieldManager = FieldManager::new("leader-election");
 
 /// Between attempts to release the lease.
 const RELEASE_RETRY: Duration = Duration::from_millis(50);
@@ -132,7 +135,7 @@ impl Candidate {
         spec.lease_duration_seconds = Some(1);
         spec.renew_time = Some(MicroTime(Timestamp::now()));
         self.leases
-            .replace(&self.name, &PostParams::default(), &lease)
+            .replace(&self.name, &MANAGER.post_params(), &lease)
             .await
             .map(|_| ())
     }
@@ -147,7 +150,7 @@ impl Candidate {
                 let mut lease = Lease::default();
                 lease.metadata.name = Some(self.name.clone());
                 lease.spec = Some(self.claim(&LeaseSpec::default()));
-                self.leases.create(&PostParams::default(), &lease).await
+                self.leases.create(&MANAGER.post_params(), &lease).await
             }
             Some(mut lease) => {
                 let spec = lease.spec.take().unwrap_or_default();
@@ -163,7 +166,7 @@ impl Candidate {
                 }
                 lease.spec = Some(self.claim(&spec));
                 // The resource version makes sure that only one of several candidates succeeds.
-                let options = PostParams::default();
+                let options = MANAGER.post_params();
                 self.leases.replace(&self.name, &options, &lease).await
             }
         };

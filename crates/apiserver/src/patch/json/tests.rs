@@ -1,5 +1,6 @@
-use super::*;
 use serde_json::json;
+
+use super::*;
 
 fn apply(document: &Value, patch: &Value) -> Result<Value, PatchError> {
     let mut document = document.clone();

@@ -1,5 +1,7 @@
 //! Merging of keyed lists, and their order.
 
+use serde_json::Value;
+
 use super::{
     DIRECTIVE, PatchFields, PatchShape, SET_ELEMENT_ORDER, StrategicMerger, as_new, malformed,
     unknown_directive,
@@ -7,7 +9,6 @@ use super::{
 use crate::go_text;
 use crate::patch::PatchError;
 use crate::schema::{PatchRule, PatchStrategy};
-use serde_json::Value;
 
 impl<'s> StrategicMerger<'s> {
     /// Handles every `$setElementOrder/<list>` of a patch together with its list, and removes both from the patch.

@@ -1,6 +1,7 @@
+use serde_json::json;
+
 use super::*;
 use crate::kinds;
-use serde_json::json;
 
 fn patched(kind: &str, object: &Value, patch: &Value) -> Result<Value, PatchError> {
     let entry = kinds::BUILT_IN

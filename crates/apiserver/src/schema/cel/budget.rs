@@ -3,12 +3,13 @@
 //! Any user who may write a CRD supplies rules, and any user who may write a custom resource supplies objects; neither
 //! may block the server. Every expensive operation is charged first, and fails when the budget is exhausted.
 
-use cel::ExecutionError;
-use cel::common::types::{CelBytes, CelMap, CelString, Kind, Type};
-use cel::common::value::{CowVal, StaticVal, Val};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use cel::ExecutionError;
+use cel::common::types::{CelBytes, CelMap, CelString, Kind, Type};
+use cel::common::value::{CowVal, StaticVal, Val};
 
 /// Enough for thousands of list items compared with each other, and used up in about a second.
 const UNITS_PER_OBJECT: u64 = 1_000_000;

@@ -1,10 +1,12 @@
 //! Static checks of a rule: undeclared names.
 
-use super::value::{CelPosition, escape};
-use crate::schema::model::{AdditionalMembers, JsonType};
+use std::collections::BTreeSet;
+
 use cel::common::ast::{EntryExpr, Expr};
 use cel::parser::Expression;
-use std::collections::BTreeSet;
+
+use super::value::{CelPosition, escape};
+use crate::schema::model::{AdditionalMembers, JsonType};
 
 /// Returns the first name in a rule that is neither a variable nor a member of the value it is selected from.
 ///

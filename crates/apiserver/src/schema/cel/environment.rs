@@ -1,8 +1,10 @@
 //! The CEL environment of all rules: the standard library, its extensions, and the libraries of Kubernetes.
 
-use super::library;
-use cel::{DeclarationError, Env, extensions};
 use std::sync::{Arc, LazyLock};
+
+use cel::{DeclarationError, Env, extensions};
+
+use super::library;
 
 /// Returns the environment. An error is a bug in this module's tables, which its tests would find.
 pub(super) fn environment() -> Result<&'static Arc<Env>, &'static DeclarationError> {

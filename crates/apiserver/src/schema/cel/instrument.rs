@@ -4,9 +4,10 @@
 //! calls are charged for the size of their operands. Rules cannot contain the names used here: CEL identifiers do not
 //! begin with `@`.
 
+use std::collections::BTreeSet;
+
 use cel::common::ast::{CallExpr, EntryExpr, Expr, operators};
 use cel::parser::Expression;
-use std::collections::BTreeSet;
 
 pub(super) const BUDGET: &str = "@budget";
 pub(super) const CHARGE: &str = "@charge";

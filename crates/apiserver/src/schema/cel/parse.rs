@@ -4,9 +4,10 @@
 //! Kubernetes, supports the macros of the extensions and has Kubernetes' error messages, but is slow and recurses
 //! deeply. Rules are parsed with the first, and with the second if the first is not enough.
 
-use super::environment::environment;
 use cel::common::ast::{EntryExpr, Expr};
 use cel::parser::{Expression, PrattParser};
+
+use super::environment::environment;
 
 /// The maximum length of an expression, because parsing takes long.
 const MAX_SOURCE_BYTES: usize = 16 * 1024;

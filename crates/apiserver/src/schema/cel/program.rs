@@ -1,15 +1,17 @@
 //! One compiled expression and its evaluation.
 
-use super::budget::CelBudget;
-use super::environment::environment;
-use super::instrument::{self, BUDGET};
-use super::parse::{children, parse};
+use std::sync::Arc;
+
 use cel::common::ast::Expr;
 use cel::common::types::{CelBool, CelOptional, CelString};
 use cel::common::value::Val;
 use cel::parser::Expression;
 use cel::{Context, ExecutionError, Value};
-use std::sync::Arc;
+
+use super::budget::CelBudget;
+use super::environment::environment;
+use super::instrument::{self, BUDGET};
+use super::parse::{children, parse};
 
 /// The variables of a rule.
 const VARIABLES: [&str; 2] = ["self", "oldSelf"];

@@ -3,8 +3,8 @@
 //! Strings with certain formats become timestamps, durations or bytes. Members whose names are not identifiers are
 //! escaped. Sets and keyed lists have no order.
 
-use super::environment::environment;
-use crate::schema::model::{AdditionalMembers, JsonType, ListType, Schema, SchemaNode};
+use std::collections::{HashMap, HashSet};
+
 use base64::Engine as _;
 use cel::ExecutionError;
 use cel::common::traits::{self, Adder, Container, Indexer, Iterable, Sizer};
@@ -13,7 +13,9 @@ use cel::common::types::{
 };
 use cel::common::value::{CowVal, Val};
 use serde_json::{Number, Value};
-use std::collections::{HashMap, HashSet};
+
+use super::environment::environment;
+use crate::schema::model::{AdditionalMembers, JsonType, ListType, Schema, SchemaNode};
 
 /// A position in a schema, or one without a schema.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
-use super::*;
 use proptest::prelude::*;
 use serde_json::json;
+
+use super::*;
 
 fn labels(value: Value) -> Map<String, Value> {
     match value {

@@ -1,6 +1,5 @@
 //! Updates a MachineConfigNode's conditions for a phase of an update.
 
-use crate::rollout::messages::PastUpdateStep;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use mco_api::machine_config_node::{ConfigVersionStatus, NOT_YET_SET};
 use mco_api::vocabulary::conditions::machine_config_node as type_;
@@ -8,6 +7,7 @@ use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::reasons::machine_config_node as reason;
 
 use super::phase::{ConditionPart, UpdatePhase};
+use crate::rollout::messages::PastUpdateStep;
 
 /// Every condition of an update, in the order the phases set them.
 const ORDER: [&str; 12] = [

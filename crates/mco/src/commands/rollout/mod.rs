@@ -4,7 +4,7 @@ mod undo;
 
 use anyhow::bail;
 use jiff::Timestamp;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use mco_api::{MachineConfig, MachineConfigPool};
@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::{HistoryArguments, OnePool, Rollout, RolloutAction};
+use crate::connection::FIELD_MANAGER;
 use crate::connection::to_cli_error;
 use crate::output::{self, CommandOutcome};
 use crate::runtime;
@@ -43,7 +44,7 @@ async fn set_paused(arguments: &OnePool, paused: bool) -> anyhow::Result<Command
     }
     let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
     let changed = pools
-        .patch(&arguments.pool, &PatchParams::default(), &patch)
+        .patch(&arguments.pool, &FIELD_MANAGER.patch_params(), &patch)
         .await;
     to_cli_error(changed, &format!("change pool {}", arguments.pool))?;
     output::print(&format!("pool {} {word}\n", arguments.pool))?;

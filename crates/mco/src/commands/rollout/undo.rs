@@ -1,10 +1,11 @@
 //! `mco rollout undo`
 
+use crate::connection::FIELD_MANAGER;
 use std::fmt::Write as _;
 
 use anyhow::{Context, anyhow};
 use k8s_openapi::api::core::v1::Event;
-use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_client::forecast::Edit;
@@ -267,9 +268,12 @@ async fn write(client: &Client, edits: &[SourceEdit]) -> anyhow::Result<()> {
     for (done, edit) in others.into_iter().chain(removals).enumerate() {
         let name = edit.name();
         let written = match edit {
-            SourceEdit::Create(config) => configs.create(&PostParams::default(), config).await.map(|_| ()),
+            SourceEdit::Create(config) => configs
+                .create(&FIELD_MANAGER.post_params(), config)
+                .await
+                .map(|_| ()),
             SourceEdit::Replace(config) => configs
-                .replace(name, &PostParams::default(), config)
+                .replace(name, &FIELD_MANAGER.post_params(), config)
                 .await
                 .map(|_| ()),
             SourceEdit::Delete(config) => {

@@ -4,15 +4,14 @@ use anyhow::{Context as _, bail};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
-};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use mco_api::vocabulary::names;
 use mco_api::{MachineConfig, MachineConfigPool};
 use serde_json::Value;
 
+use crate::connection::FIELD_MANAGER;
 use crate::connection::to_cli_error;
 
 /// The Lease that the active controller of any implementation holds.
@@ -44,7 +43,7 @@ impl SwitchCluster {
     pub async fn patch_pool(&self, name: &str, patch: &Value) -> anyhow::Result<()> {
         let pools: Api<MachineConfigPool> = Api::all(self.client.clone());
         let changed = pools
-            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .patch(name, &FIELD_MANAGER.patch_params(), &Patch::Merge(patch))
             .await;
         to_cli_error(changed, &format!("change pool {name}")).map(|_| ())
     }
@@ -52,7 +51,7 @@ impl SwitchCluster {
     pub async fn patch_node(&self, name: &str, patch: &Value) -> anyhow::Result<()> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let changed = nodes
-            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .patch(name, &FIELD_MANAGER.patch_params(), &Patch::Merge(patch))
             .await;
         to_cli_error(changed, &format!("change node {name}")).map(|_| ())
     }
@@ -78,7 +77,7 @@ impl SwitchCluster {
                 return Ok(());
             };
             let written = configs
-                .patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch))
+                .patch_metadata(&name, &FIELD_MANAGER.patch_params(), &Patch::Merge(patch))
                 .await;
             match written {
                 Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
@@ -113,7 +112,7 @@ impl SwitchCluster {
         let place = ObjectPlace::of(manifest)?;
         let api = place.api(&self.client);
         let changed = api
-            .patch(&place.name, &PatchParams::default(), &Patch::Merge(patch))
+            .patch(&place.name, &FIELD_MANAGER.patch_params(), &Patch::Merge(patch))
             .await;
         to_cli_error(changed, &format!("change {place}")).map(|_| ())
     }
@@ -125,7 +124,7 @@ impl SwitchCluster {
             serde_json::from_value(manifest.clone()).with_context(|| format!("{place} is not an object"))?;
         match place
             .api(&self.client)
-            .create(&PostParams::default(), &object)
+            .create(&FIELD_MANAGER.post_params(), &object)
             .await
         {
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),

@@ -9,11 +9,13 @@ use anyhow::Context;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use super::FIELD_MANAGER;
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -89,7 +91,7 @@ async fn set_ready_unknown(client: &Client, name: &str) -> anyhow::Result<()> {
         "lastTransitionTime": format!("{now:.0}"),
     }]}});
     nodes
-        .patch_status(name, &PatchParams::default(), &Patch::Strategic(&patch))
+        .patch_status(name, &FIELD_MANAGER.patch_params(), &Patch::Strategic(&patch))
         .await
         .context("mark a node")?;
     Ok(())

@@ -22,6 +22,7 @@ mod summary;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
+use mco_runtime::FieldManager;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +35,8 @@ use crate::runtime;
 use control_plane::ControlPlane;
 pub use control_plane::bind;
 use data_directory::DataDirectory;
+/// The field manager of the writes for local nodes.
+const FIELD_MANAGER: FieldManager = FieldManager::new("mco-up");
 
 pub fn run(arguments: Up) -> anyhow::Result<CommandOutcome> {
     if arguments.join.join_token || arguments.join.revoke_join_token.is_some() {

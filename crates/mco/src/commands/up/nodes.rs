@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::Patch;
 use kube::{Api, Client};
 use mco_api::vocabulary::{labels, names};
 use mco_daemon::{agent, member};
@@ -15,6 +15,8 @@ use mco_host::Machine;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
+
+use super::FIELD_MANAGER;
 
 /// The kubelet version of the Kubernetes release that the API server follows.
 const KUBELET_VERSION: &str = "v1.36.0";
@@ -122,7 +124,7 @@ impl LocalNode {
             let node = serde_json::from_value(json!({
                 "metadata": {"name": self.name, "labels": self.labels()},
             }))?;
-            nodes.create(&PostParams::default(), &node).await?;
+            nodes.create(&FIELD_MANAGER.post_params(), &node).await?;
         }
         let now = jiff::Timestamp::now();
         let ready = json!({"status": {
@@ -134,7 +136,7 @@ impl LocalNode {
         }});
         let patch = Patch::Merge(&ready);
         nodes
-            .patch_status(&self.name, &PatchParams::default(), &patch)
+            .patch_status(&self.name, &FIELD_MANAGER.patch_params(), &patch)
             .await?;
         Ok(())
     }

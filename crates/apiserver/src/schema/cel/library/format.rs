@@ -1,10 +1,11 @@
 //! Named formats: `format.dns1123Label().validate(text)` returns none for a valid text, otherwise the errors.
 
+use cel::common::types::{CelList, CelOptional, CelString};
+use cel::{DeclarationError, Env};
+
 use super::{opaque, texts};
 use crate::names;
 use crate::schema::formats;
-use cel::common::types::{CelList, CelOptional, CelString};
-use cel::{DeclarationError, Env};
 
 /// A format, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,13 @@
 //! List functions of Kubernetes: order, sums, extremes, positions.
 
-use super::metered::same;
-use super::{count, failed};
+use std::cmp::Ordering;
+
 use cel::common::types::{CelBool, CelInt, DYN_TYPE, Kind, LIST_TYPE};
 use cel::common::value::{CowVal, Val};
 use cel::{DeclarationError, Env, ExecutionError};
-use std::cmp::Ordering;
+
+use super::metered::same;
+use super::{count, failed};
 
 pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_member_overload("isSorted", "list.isSorted()", LIST_TYPE, vec![], is_sorted)?;

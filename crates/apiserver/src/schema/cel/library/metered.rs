@@ -1,13 +1,14 @@
 //! Metered replacements of operations that are expensive or amplify their input; each charges the budget first.
 
-use super::super::budget::{CelBudget, budget_type};
-use super::super::instrument::{ADD, CHARGE, CHARGE_ALL, EQUALS, JOIN, MATCHES, REPLACE};
-use super::{failed, regex};
 use cel::common::types::{
     CelBool, CelInt, CelString, DYN_TYPE, INT_TYPE, Kind, LIST_TYPE, STRING_TYPE, Type,
 };
 use cel::common::value::{CowVal, Val};
 use cel::{DeclarationError, Env, ExecutionError};
+
+use super::super::budget::{CelBudget, budget_type};
+use super::super::instrument::{ADD, CHARGE, CHARGE_ALL, EQUALS, JOIN, MATCHES, REPLACE};
+use super::{failed, regex};
 
 pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     let mut declare = |name: &str, rest: Vec<Type>, function| {

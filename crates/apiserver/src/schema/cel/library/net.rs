@@ -1,9 +1,11 @@
 //! IP addresses and networks.
 
-use super::{failed, opaque};
+use std::net::IpAddr;
+
 use cel::common::types::{CelBool, CelInt, CelString};
 use cel::{DeclarationError, Env, ExecutionError};
-use std::net::IpAddr;
+
+use super::{failed, opaque};
 
 /// An address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! Resource quantities, exact to a billionth.
 
-use super::{failed, opaque, sign};
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString};
 use cel::{DeclarationError, Env, ExecutionError};
+
+use super::{failed, opaque, sign};
 
 /// A quantity in billionths, which is the precision of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,12 +1,14 @@
 //! `find` and `findAll`, and the cache of patterns for all rules.
 
-use super::{failed, texts};
-use crate::schema::pattern::GoPattern;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
 use cel::common::types::{CelInt, CelList, CelString};
 use cel::{DeclarationError, Env, ExecutionError};
 use parking_lot::Mutex;
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+
+use super::{failed, texts};
+use crate::schema::pattern::GoPattern;
 
 /// The capacity of the cache. Rules use few patterns; when many others fill it, it is cleared.
 const MAX_CACHED: usize = 512;

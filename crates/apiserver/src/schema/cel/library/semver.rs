@@ -1,9 +1,11 @@
 //! Semantic versions.
 
-use super::{failed, opaque, sign};
+use std::cmp::Ordering;
+
 use cel::common::types::{CelBool, CelInt, CelString};
 use cel::{DeclarationError, Env, ExecutionError};
-use std::cmp::Ordering;
+
+use super::{failed, opaque, sign};
 
 /// A version, without its build metadata, which does not order versions.
 #[derive(Clone, Debug, PartialEq, Eq)]

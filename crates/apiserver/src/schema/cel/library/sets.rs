@@ -1,12 +1,13 @@
 //! Lists as sets: `sets.contains`, `sets.equivalent`, `sets.intersects`.
 
+use cel::common::types::{CelBool, LIST_TYPE};
+use cel::common::value::{CowVal, Val};
+use cel::{DeclarationError, Env, ExecutionError};
+
 use super::super::budget::{CelBudget, budget_type};
 use super::super::instrument::SETS;
 use super::failed;
 use super::metered::same;
-use cel::common::types::{CelBool, LIST_TYPE};
-use cel::common::value::{CowVal, Val};
-use cel::{DeclarationError, Env, ExecutionError};
 
 pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     for (name, metered) in SETS {

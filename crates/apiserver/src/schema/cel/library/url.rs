@@ -1,10 +1,12 @@
 //! URLs, parsed as Go does.
 
-use super::{failed, opaque};
+use std::collections::{BTreeMap, HashMap};
+
 use cel::common::types::{CelBool, CelList, CelMap, CelMapKey, CelString};
 use cel::common::value::Val;
 use cel::{DeclarationError, Env, ExecutionError};
-use std::collections::{BTreeMap, HashMap};
+
+use super::{failed, opaque};
 
 /// The parts of a URL, still escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
+use serde_json::{Value as Json, json};
+
 use super::*;
 use crate::schema::cel::CelPosition;
 use crate::schema::compile;
-use serde_json::{Value as Json, json};
 
 /// Evaluates a rule on a value without a schema.
 fn holds(rule: &str, this: &Json) -> Result<bool, String> {
