@@ -209,8 +209,12 @@ async function drift(browser) {
   await browser.until("the node page says what is wrong", async () => (await browser.text("main")).includes("A node has drifted from its config"));
   const page = await browser.text("main");
   assert.match(page, /content mismatch for file "\/etc\/chrony.conf"/);
-  assert.match(page, /put the file back/);
-  assert.match(page, /ConfigDriftDetected/);
+  assert.match(page, /restore the file/);
+  // Events are written in the background, after the node's state.
+  await browser.until("the event is listed", async () => {
+    await browser.go(`${site(DATA)}/nodes/worker-1`);
+    return (await browser.text("main")).includes("ConfigDriftDetected");
+  });
   await check(browser, DATA, "/nodes/worker-1", "node-degraded");
   await check(browser, DATA, "/", "overview-degraded");
   await browser.go(`${site(DATA)}/nodes/worker-1`);
