@@ -89,3 +89,24 @@ fn the_documented_path_of_a_machine_config_names_real_functions() {
         );
     }
 }
+
+/// The rows of "Where is it?": `` | behaviour | `term` | `file` | ``.
+#[test]
+fn the_terms_of_where_is_it_are_in_their_files() {
+    let text = fs::read_to_string(mco_testkit::repository_root().join("CONTRIBUTING.md")).unwrap();
+    let section = text.split("## Where is it?").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let rows: Vec<(&str, &str)> = section
+        .lines()
+        .filter_map(|line| {
+            let mut quoted = line.strip_prefix("| ")?.split('`').skip(1).step_by(2);
+            Some((quoted.next()?, quoted.next()?))
+        })
+        .collect();
+    assert!(rows.len() >= 12, "{} rows", rows.len());
+    for (term, file) in rows {
+        let source = fs::read_to_string(mco_testkit::repository_root().join(file));
+        let source = source.unwrap_or_else(|_| panic!("there is no {file}"));
+        assert!(source.contains(term), "{file} does not contain {term:?}");
+    }
+}
