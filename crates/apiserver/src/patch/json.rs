@@ -15,6 +15,10 @@ const MAX_OPERATIONS: usize = 10_000;
 /// The maximum number of bytes that copies may add to an object. Each can double it, so that few could exhaust memory.
 const MAX_COPIED: usize = 3 << 20;
 
+/// The maximum nesting of a value that a patch writes. Copies into themselves double the depth, which would overflow the
+/// stack of each recursion over the object; below 128, so that the stored object can be parsed again.
+const MAX_DEPTH: usize = 100;
+
 /// A decoded JSON patch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPatch {
@@ -169,6 +173,7 @@ impl PatchOperation {
         let (parent, key) = find_parent(document, path).ok_or_else(|| {
             format!("add operation does not apply: doc is missing path: \"{path}\": missing value")
         })?;
+        check_depth(path, &self.value)?;
         insert(parent, &key, self.value.clone())
             .map_err(|error| format!("error in add for path: '{path}': {error}"))
     }
@@ -192,6 +197,7 @@ impl PatchOperation {
             *document = self.value.clone();
             return Ok(());
         }
+        check_depth(path, &self.value)?;
         let (parent, key) = find_parent(document, path).ok_or_else(|| {
             format!("replace operation does not apply: doc is missing path: {path}: missing value")
         })?;
@@ -221,6 +227,7 @@ impl PatchOperation {
         let (parent, key) = find_parent(document, path).ok_or_else(|| {
             format!("move operation does not apply: doc is missing destination path: {path}: missing value")
         })?;
+        check_depth(path, &value)?;
         insert(parent, &key, value).map_err(|error| format!("error in move for path: '{path}': {error}"))
     }
 
@@ -242,6 +249,7 @@ impl PatchOperation {
         let (parent, key) = find_parent(document, path).ok_or_else(|| {
             format!("copy operation does not apply: doc is missing destination path: {path}: missing value")
         })?;
+        check_depth(path, &value)?;
         insert(parent, &key, value).map_err(|error| format!("error while adding value during copy: {error}"))
     }
 
@@ -269,6 +277,26 @@ impl PatchOperation {
 }
 
 /// Returns the container of a path's last segment, and that segment.
+/// Rejects a value that would be nested too deeply at `path`.
+fn check_depth(path: &str, value: &Value) -> Result<(), String> {
+    let depth = path.matches('/').count() + depth(value);
+    if depth > MAX_DEPTH {
+        return Err(format!(
+            "the value at a path that starts with {:?} would be nested {depth} levels deep, exceeding the limit {MAX_DEPTH}",
+            path.chars().take(40).collect::<String>()
+        ));
+    }
+    Ok(())
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
 fn find_parent<'d>(document: &'d mut Value, path: &str) -> Option<(&'d mut Value, String)> {
     let mut steps: Vec<&str> = path.split('/').collect();
     if steps.len() < 2 {

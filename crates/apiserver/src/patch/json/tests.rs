@@ -285,3 +285,26 @@ fn a_few_copies_filled_the_memory() {
         "{error}"
     );
 }
+
+#[test]
+fn copies_into_themselves_overflowed_the_stack() {
+    let copies: Vec<Value> = (0..13)
+        .map(|doubling| json!({"op": "copy", "from": "/a", "path": format!("/a{}", "/a".repeat(1 << doubling))}))
+        .collect();
+    let error = apply(&json!({"a": {}}), &json!(copies)).unwrap_err();
+    assert!(error.to_string().contains("exceeding the limit 100"), "{error}");
+}
+
+#[test]
+fn moves_and_additions_are_not_nested_without_limit_either() {
+    let deep = (0..90).fold(json!({}), |inner, _| json!({"a": inner}));
+    let path = "/a".repeat(20);
+    for operation in [
+        json!({"op": "add", "path": path, "value": deep}),
+        json!({"op": "replace", "path": path, "value": deep}),
+    ] {
+        let document = (0..20).fold(json!({}), |inner, _| json!({"a": inner}));
+        let error = apply(&document, &json!([operation])).unwrap_err();
+        assert!(error.to_string().contains("levels deep"), "{error}");
+    }
+}
