@@ -79,10 +79,11 @@ fn complete(object: &mut Map<String, Value>, name: &str) {
             continue;
         }
         match object.get_mut(field.name) {
+            None | Some(Value::Null) if field.presence == FieldPresence::Always => {
+                object.insert(field.name.to_owned(), zero(field));
+            }
             None | Some(Value::Null) => {
-                if field.presence == FieldPresence::Always {
-                    object.insert(field.name.to_owned(), zero(field));
-                }
+                object.remove(field.name);
             }
             Some(value) if field.presence == FieldPresence::WhenNotZero && is_zero(value) => {
                 object.remove(field.name);
@@ -96,32 +97,43 @@ fn complete_members(value: &mut Value, field: &GoField) {
     match (field.shape, value) {
         (GoShape::One, Value::Object(object)) => complete(object, field.of),
         (GoShape::List, Value::Array(items)) => {
-            for object in items.iter_mut().filter_map(Value::as_object_mut) {
-                complete(object, field.of);
-            }
+            items.iter_mut().for_each(|item| complete_member(item, field))
         }
         (GoShape::Map, Value::Object(members)) => {
-            for object in members.values_mut().filter_map(Value::as_object_mut) {
-                complete(object, field.of);
-            }
+            members
+                .values_mut()
+                .for_each(|member| complete_member(member, field));
         }
         _ => {}
     }
 }
 
+/// Completes one member of a list or map. Go has no null there: it decodes one as the zero value.
+fn complete_member(member: &mut Value, field: &GoField) {
+    match member {
+        Value::Object(object) => complete(object, field.of),
+        Value::Null => *member = zero_of(field.of),
+        _ => {}
+    }
+}
+
 fn zero(field: &GoField) -> Value {
-    match (field.shape, field.of) {
-        (GoShape::List | GoShape::Map, _) => Value::Null,
-        (_, "string") => Value::from(""),
-        (_, "bool") => Value::from(false),
-        (_, "int32" | "int64" | "intstr.IntOrString") => Value::from(0),
-        (_, "resource.Quantity") => Value::from("0"),
-        (_, of) if MESSAGES.contains_key(of) => {
-            let mut object = json!({});
-            if let Some(object) = object.as_object_mut() {
-                complete(object, of);
-            }
-            object
+    match field.shape {
+        GoShape::List | GoShape::Map => Value::Null,
+        GoShape::One | GoShape::Inline => zero_of(field.of),
+    }
+}
+
+fn zero_of(type_name: &str) -> Value {
+    match type_name {
+        "string" | "bytes" => Value::from(""),
+        "bool" => Value::from(false),
+        "int32" | "int64" | "intstr.IntOrString" => Value::from(0),
+        "resource.Quantity" => Value::from("0"),
+        of if MESSAGES.contains_key(of) => {
+            let mut object = Map::new();
+            complete(&mut object, of);
+            Value::Object(object)
         }
         _ => Value::Null,
     }
@@ -197,5 +209,26 @@ mod tests {
             Value::Object(empty("", "v1", "ConfigMap")),
             json!({"metadata": {}})
         );
+    }
+
+    #[test]
+    fn one_null_in_a_nodes_status_made_all_nodes_unreadable() {
+        let mut node = json!({
+            "metadata": {"name": "n", "labels": {"a": null}, "finalizers": [null]},
+            "status": {
+                "addresses": [null],
+                "conditions": [null],
+                "capacity": {"cpu": null},
+                "images": [{"names": [null], "sizeBytes": null}],
+                "phase": null,
+            },
+        });
+        as_encoded(node.as_object_mut().unwrap(), "", "v1", "Node");
+        assert_eq!(node["status"]["addresses"], json!([{"type": "", "address": ""}]));
+        assert_eq!(node["status"]["capacity"], json!({"cpu": "0"}));
+        assert_eq!(node["status"]["images"], json!([{"names": [""]}]));
+        assert_eq!(node["metadata"]["labels"], json!({"a": ""}));
+        let typed: Result<k8s_openapi::api::core::v1::Node, _> = serde_json::from_value(node);
+        assert!(typed.is_ok(), "{typed:?}");
     }
 }
