@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::kinds;
 
@@ -97,7 +97,9 @@ fn complete_members(value: &mut Value, field: &GoField) {
     match (field.shape, value) {
         (GoShape::One, Value::Object(object)) => complete(object, field.of),
         (GoShape::List, Value::Array(items)) => {
-            items.iter_mut().for_each(|item| complete_member(item, field))
+            for item in items {
+                complete_member(item, field);
+            }
         }
         (GoShape::Map, Value::Object(members)) => {
             members
@@ -189,6 +191,8 @@ fn read_table(table: &'static str) -> HashMap<&'static str, GoMessage> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

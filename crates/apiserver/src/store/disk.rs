@@ -3,6 +3,8 @@
 //! A batch is one transaction, which is on stable storage when [`StoreFile::commit`] returns. History for watches is in
 //! memory only, as in a kube-apiserver's watch cache.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -44,6 +46,9 @@ pub(super) enum DiskEffect {
 impl StoreFile {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let database = Database::create(path).map_err(StoreError::open(path))?;
+        // The file has all Secrets; redb creates it with the mode of the umask.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+            .map_err(|error| StoreError::open(path)(redb::Error::Io(error)))?;
         let disk = Self { database };
         disk.prepare().map_err(StoreError::open(path))?;
         Ok(disk)

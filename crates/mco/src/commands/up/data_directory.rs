@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -55,6 +56,7 @@ impl DataDirectory {
         };
         fs::create_dir_all(&path).map_err(unusable)?;
         let path = path.canonicalize().map_err(unusable)?;
+        make_private(&path)?;
         Ok(Self { path, is_default })
     }
 
@@ -118,9 +120,25 @@ impl DataDirectory {
         OpenOptions::new()
             .create(true)
             .append(true)
+            .mode(0o600)
             .open(&path)
             .map_err(|error| anyhow!("cannot write {}: {error}; {NO_PERMISSION}", path.display()))
     }
+}
+
+/// Makes the directory accessible to its owner only: it holds all Secrets and CA keys. A directory of another user is
+/// rejected, because that user could replace files in it.
+fn make_private(path: &Path) -> anyhow::Result<()> {
+    let show = path.display();
+    let metadata = fs::metadata(path).with_context(|| format!("cannot read {show}"))?;
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        bail!("{show} belongs to another user; {NO_PERMISSION}");
+    }
+    if metadata.mode() & 0o077 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+            .with_context(|| format!("cannot change the permissions of {show}"))?;
+    }
+    Ok(())
 }
 
 const NO_PERMISSION: &str = "change its owner, or choose another --data-dir";
@@ -239,5 +257,17 @@ mod tests {
             "{refusal}"
         );
         assert!(photos.join("cat.jpg").exists());
+    }
+
+    #[test]
+    fn the_store_was_readable_by_every_local_user() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let directory = DataDirectory::open(Some(path.clone()), false).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        directory.log().unwrap();
+        assert_eq!(fs::metadata(directory.log_path()).unwrap().mode() & 0o777, 0o600);
     }
 }
