@@ -64,6 +64,7 @@ async fn a_node_token_writes_its_own_node_and_no_other() {
     let note = json!({"metadata": {"annotations": {"x": "y"}}});
     let status = json!({"status": {"phase": "x"}});
     let taints = json!({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}});
+    let finalizer = json!({"metadata": {"finalizers": ["example.io/hold"]}});
     let named = |name: &str| json!({"metadata": {"name": name}});
     let (own, own_status) = ("/api/v1/nodes/a", "/api/v1/nodes/a/status");
     let (other, other_status) = ("/api/v1/nodes/b", "/api/v1/nodes/b/status");
@@ -84,8 +85,135 @@ async fn a_node_token_writes_its_own_node_and_no_other() {
         ("its own lease", Method::POST, LEASES, named("a"), made),
         ("another's lease", Method::POST, LEASES, named("b"), no),
         ("deleting itself", Method::DELETE, own, Value::Null, no),
+        (
+            "a finalizer that would keep its access",
+            Method::PATCH,
+            own,
+            finalizer,
+            no,
+        ),
     ])
     .await;
+}
+
+#[tokio::test]
+async fn a_node_forged_the_events_of_others() {
+    const EVENTS: &str = "/api/v1/namespaces/default/events";
+    let cluster = with_two_nodes().await;
+    let token = cluster.server.issue_token(&Identity::node("a")).unwrap();
+    let event = |name: &str, instance: &str| {
+        json!({"metadata": {"name": name, "namespace": "default"}, "reason": "Reboot", "message": "x", "type": "Normal",
+            "involvedObject": {"kind": "Node", "name": "b"},
+            "reportingComponent": "machine-config-daemon", "reportingInstance": instance, "source": {"host": instance}})
+    };
+    let (status, _) = cluster.request(Method::POST, EVENTS, event("of-b", "b")).await;
+    assert_eq!(status, StatusCode::CREATED);
+    let message = json!({"message": "forged"});
+    let taken_over = json!({"message": "forged", "reportingInstance": "a", "source": {"host": "a"}});
+    let (of_a, of_b) = (format!("{EVENTS}/of-a"), format!("{EVENTS}/of-b"));
+    for (what, method, path, body, expected) in [
+        (
+            "its own event",
+            Method::POST,
+            EVENTS,
+            event("of-a", "a"),
+            StatusCode::CREATED,
+        ),
+        (
+            "its own event again",
+            Method::PATCH,
+            &of_a,
+            message.clone(),
+            StatusCode::OK,
+        ),
+        (
+            "in the name of another",
+            Method::POST,
+            EVENTS,
+            event("c", "b"),
+            StatusCode::FORBIDDEN,
+        ),
+        (
+            "in no name",
+            Method::POST,
+            EVENTS,
+            event("d", ""),
+            StatusCode::FORBIDDEN,
+        ),
+        (
+            "another's event",
+            Method::PATCH,
+            &of_b,
+            message,
+            StatusCode::FORBIDDEN,
+        ),
+        (
+            "another's event as its own",
+            Method::PATCH,
+            &of_b,
+            taken_over,
+            StatusCode::FORBIDDEN,
+        ),
+    ] {
+        assert_eq!(
+            with_token(&cluster, &token, method, path, body).await,
+            expected,
+            "{what}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn impersonating_one_user_does_not_yield_its_groups() {
+    let cluster = Cluster::start().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({"metadata": {"name": "as-bob"}, "rules": [
+        {"apiGroups": [""], "resources": ["users"], "resourceNames": ["bob"], "verbs": ["impersonate"]}]});
+    let binding = json!({"metadata": {"name": "as-bob"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "as-bob"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}]});
+    for (path, body) in [("clusterroles", role), ("clusterrolebindings", binding)] {
+        let (status, _) = cluster
+            .request(Method::POST, &format!("{rbac}/{path}"), body)
+            .await;
+        assert_eq!(status, StatusCode::CREATED);
+    }
+    let token = cluster.server.issue_token(&Identity::new("alice", &[])).unwrap();
+    let secrets = "/api/v1/namespaces/default/secrets";
+    for (headers, expected) in [
+        (vec![("impersonate-user", "bob")], "User \"bob\" cannot list"),
+        (
+            vec![
+                ("impersonate-user", "bob"),
+                ("impersonate-group", "system:masters"),
+            ],
+            "User \"alice\" cannot impersonate resource \"groups\"",
+        ),
+        (
+            vec![("impersonate-user", "eve")],
+            "User \"alice\" cannot impersonate resource \"users\"",
+        ),
+        (vec![("impersonate-group", "system:masters")], "Impersonate-User"),
+    ] {
+        let answer = impersonating(&cluster, &token, secrets, &headers).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert!(message.contains(expected), "{headers:?}: {message}");
+    }
+}
+
+async fn impersonating(cluster: &Cluster, token: &str, path: &str, headers: &[(&str, &str)]) -> Value {
+    use http_body_util::{BodyExt as _, Full};
+    use tower::ServiceExt as _;
+    let mut request = http::Request::builder()
+        .uri(path)
+        .header("authorization", format!("Bearer {token}"));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(bytes::Bytes::new())).unwrap();
+    let response = cluster.server.anonymous_service().oneshot(request).await.unwrap();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    serde_json::from_slice(&body).unwrap()
 }
 
 #[tokio::test]

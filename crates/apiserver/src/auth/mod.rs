@@ -5,6 +5,7 @@
 //! rules with an [`Authorizer`].
 
 mod authorize;
+mod impersonation;
 mod node;
 mod pki;
 mod rbac;
@@ -12,6 +13,7 @@ mod tokens;
 
 pub(crate) use authorize::forbidden;
 pub use authorize::{AuthorizationDecision, Authorizer, RequestAttributes, authorize};
+pub(crate) use impersonation::Impersonation;
 pub use node::NodeRestriction;
 pub(crate) use pki::identity_of;
 pub use pki::{Credentials, Pki, PkiError};
@@ -31,6 +33,8 @@ const AUTHENTICATED: &str = "system:authenticated";
 pub struct Identity {
     pub user: String,
     pub groups: Vec<String>,
+    /// The caller that impersonates this user, for the audit log.
+    pub impersonated_by: Option<String>,
 }
 
 impl Identity {
@@ -43,6 +47,7 @@ impl Identity {
         Self {
             user: user.into(),
             groups,
+            impersonated_by: None,
         }
     }
 

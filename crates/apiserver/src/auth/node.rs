@@ -52,6 +52,7 @@ impl Admission for NodeRestriction {
         ) {
             ("", "nodes") => "node",
             ("coordination.k8s.io", "leases") => "lease",
+            ("" | "events.k8s.io", "events") => return check_event(node, request).map(|()| None),
             _ => return Ok(None),
         };
         if request.name != node {
@@ -73,21 +74,48 @@ impl Admission for NodeRestriction {
     }
 }
 
+/// Events are evidence: a node may not write them in the name of another, nor change what others wrote.
+fn check_event(node: &str, request: &AdmissionRequest<'_>) -> Result<(), Rejection> {
+    let reported_by = |event: &JsonObject| {
+        let text = |pointer: &[&str]| {
+            let (first, rest) = pointer.split_first()?;
+            let value = rest
+                .iter()
+                .try_fold(event.get(*first)?, |value, name| value.get(*name))?;
+            value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        text(&["reportingInstance"]).or_else(|| text(&["source", "host"]))
+    };
+    for event in [request.object, request.old].into_iter().flatten() {
+        let instance = reported_by(event);
+        if instance.as_deref() != Some(node) {
+            return Err(Rejection::new(format!(
+                "node {node:?} is not allowed to write events of {:?}; set reportingInstance to the node",
+                instance.unwrap_or_default()
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn check_own_node(node: &str, old: &JsonObject, new: &JsonObject) -> Result<(), Rejection> {
     if old.get("spec") != new.get("spec") {
         return Err(Rejection::new(format!(
             "node {node:?} is not allowed to modify its specification or taints"
         )));
     }
-    let owners = |object: &JsonObject| {
-        meta::metadata(object)
-            .and_then(|metadata| metadata.get("ownerReferences"))
-            .cloned()
-    };
-    if owners(old) != owners(new) {
-        return Err(Rejection::new(format!(
-            "node {node:?} is not allowed to modify its owners"
-        )));
+    // A finalizer of its own would keep the Node, and with it the node's access, after the Node is deleted.
+    for (field, what) in [("ownerReferences", "owners"), ("finalizers", "finalizers")] {
+        let of = |object: &JsonObject| {
+            meta::metadata(object)
+                .and_then(|metadata| metadata.get(field))
+                .cloned()
+        };
+        if of(old) != of(new) {
+            return Err(Rejection::new(format!(
+                "node {node:?} is not allowed to modify its {what}"
+            )));
+        }
     }
     check_labels(old, new)
 }

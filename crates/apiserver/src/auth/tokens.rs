@@ -130,6 +130,7 @@ impl TokenStore {
         let identity = Identity {
             user: entry.user.clone(),
             groups: entry.groups.clone(),
+            impersonated_by: None,
         };
         Some((identity, entry.lifetime))
     }

@@ -33,6 +33,7 @@ pub use body::ApiBody;
 pub use extra_routes::{ExtraRoute, RouteAccess, RouteContext, RouteFuture, RouteRequest, RouteResponse};
 pub use schemas::SchemaCache;
 
+use crate::audit;
 use crate::auth::{
     self, AuthorizationDecision, Authorizer, Identity, Pki, RequestAttributes, TokenLifetime, TokenStore,
 };
@@ -181,26 +182,23 @@ impl Api {
         name.is_some_and(|name| {
             self.registry
                 .cluster_target("", "v1", "nodes", name)
-                .is_ok_and(|node| self.registry.get(&node).is_ok())
+                .is_ok_and(|node| {
+                    self.registry
+                        .get(&node)
+                        .is_ok_and(|node| node.metadata.deletion_timestamp.is_none())
+                })
         })
     }
 
     /// Applies impersonation headers, as `kubectl auth can-i --as` sends them, if the caller may impersonate.
     fn impersonated(&self, headers: &HeaderMap, identity: Identity) -> Result<Identity, ApiError> {
-        let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
-        let Some(user) = headers.get("impersonate-user").map(text) else {
+        let Some(impersonation) = auth::Impersonation::requested(headers)? else {
             return Ok(identity);
         };
-        let wanted = RequestAttributes {
-            verb: "impersonate".to_owned(),
-            resource: "users".to_owned(),
-            name: user.clone(),
-            ..RequestAttributes::default()
-        };
-        self.require(&identity, &wanted)?;
-        let groups: Vec<String> = headers.get_all("impersonate-group").iter().map(text).collect();
-        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-        Ok(Identity::new(user, &groups))
+        for wanted in impersonation.attributes() {
+            self.require(&identity, &wanted)?;
+        }
+        Ok(impersonation.identity(&identity))
     }
 
     pub(crate) fn authorize(&self, identity: &Identity, wanted: &RequestAttributes) -> AuthorizationDecision {
@@ -210,7 +208,10 @@ impl Api {
     pub(crate) fn require(&self, identity: &Identity, wanted: &RequestAttributes) -> Result<(), ApiError> {
         match self.authorize(identity, wanted) {
             AuthorizationDecision::Allowed { .. } => Ok(()),
-            AuthorizationDecision::Denied { because } => Err(auth::forbidden(identity, wanted, &because)),
+            AuthorizationDecision::Denied { because } => {
+                audit::denied(identity, wanted);
+                Err(auth::forbidden(identity, wanted, &because))
+            }
         }
     }
 

@@ -51,7 +51,7 @@ pub(super) async fn serve(
     let outcome = request.run(path.watch).await;
     if !matches!(verb, "get" | "list" | "watch") {
         audit::write(
-            call.identity.user.as_str(),
+            &call.identity,
             verb,
             &request.target,
             outcome.as_ref().map_or_else(|error| error.code, Response::status),

@@ -84,6 +84,7 @@ fn subject(spec: &Value) -> Identity {
     Identity {
         user: spec["user"].as_str().unwrap_or_default().to_owned(),
         groups: groups.filter_map(Value::as_str).map(str::to_owned).collect(),
+        impersonated_by: None,
     }
 }
 
