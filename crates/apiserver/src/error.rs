@@ -396,6 +396,11 @@ impl From<StoreError> for ApiError {
             StoreError::Overloaded => {
                 Self::too_many_requests("Too many requests, please try again later.", 1)
             }
+            StoreError::TooLarge { .. } => Self::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "RequestEntityTooLarge",
+                format!("Request entity too large: {error}"),
+            ),
             other => Self::internal(other),
         }
     }

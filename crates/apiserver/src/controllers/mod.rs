@@ -6,6 +6,7 @@
 mod budgets;
 mod collector;
 mod definitions;
+mod events;
 mod namespaces;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub(crate) fn start_own(
     tasks: &mut JoinSet<()>,
 ) {
     tasks.spawn(definitions::run(Arc::clone(registry), stopped.clone()));
+    tasks.spawn(events::run(Arc::clone(registry), stopped.clone()));
 }
 
 /// Starts the controllers of a controller manager.

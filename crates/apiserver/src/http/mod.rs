@@ -105,9 +105,6 @@ where
     }
 }
 
-/// The user whose request limit all callers without credentials share.
-const ANONYMOUS: &str = "system:anonymous";
-
 /// Health endpoints, which need no credentials.
 const HEALTH: &[&str] = &["/healthz", "/livez", "/readyz"];
 
@@ -131,14 +128,15 @@ impl Api {
         }
         let outcome = async {
             if let Some(route) = extra_routes::open(&self, &path) {
-                let anonymous = Identity::new(ANONYMOUS, &[]);
-                let _permit = self.limits.admit(&anonymous, false).await?;
-                let body = body::read(body, self.limits.body_bytes, self.limits.body_timeout).await?;
+                let _permit = self.limits.admit_open()?;
+                let (limit, timeout) = (self.limits.open_body_bytes, self.limits.open_body_timeout);
+                let body = body::read(body, limit, timeout).await?;
                 return extra_routes::serve(&self, route, &head.method, &[], &head.headers, &body).await;
             }
             let identity = self.identify(&head.headers, connection)?;
             let query = QueryParameters::parse(head.uri.query().unwrap_or_default());
-            let _permit = self.limits.admit(&identity, query.is_watch()).await?;
+            let is_watch = head.method == Method::GET && query.is_watch();
+            let _permit = self.limits.admit(&identity, is_watch).await?;
             let body = body::read(body, self.limits.body_bytes, self.limits.body_timeout).await?;
             let call = ApiCall {
                 method: head.method,

@@ -9,12 +9,13 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::ApiBody;
-use super::negotiate::{self, ResponseEncoding};
+use super::negotiate::{self, PatchFormat, ResponseEncoding};
 use super::path::ResourcePath;
 use super::{Api, ApiCall, respond, reviews};
 use crate::audit;
 use crate::auth::RequestAttributes;
 use crate::error::{self, ApiError};
+use crate::patch::json::JsonPatch;
 use crate::present::{Presenter, Representation};
 use crate::registry::{DeleteResult, ObjectTarget, WriteContext, WriteResult};
 use crate::selection::ObjectSelection;
@@ -371,19 +372,33 @@ impl ResourceRequest<'_> {
 
     async fn set_scale(&self) -> Result<Response<ApiBody>, ApiError> {
         let context = self.context("UpdateOptions")?;
-        let body = self.parsed_body()?;
-        let patch = self.verb == "patch";
-        let scale = self
-            .api
-            .registry
-            .set_scale(&self.target, &context, &|current| {
-                Ok(if patch {
-                    merged(current, &body)
-                } else {
-                    body.clone()
+        let patch = match self.verb {
+            "patch" => Some(negotiate::patch_format(
+                &self.call.headers,
+                self.target.definition.is_custom(),
+            )?),
+            _ => None,
+        };
+        let registry = &self.api.registry;
+        let scale = if patch == Some(PatchFormat::Json) {
+            let patch = JsonPatch::decode(&self.call.body, context.field_validation)?;
+            let apply = |mut current: Value| {
+                patch
+                    .apply(&mut current)
+                    .map_err(|error| ApiError::patch(&error))?;
+                Ok(current)
+            };
+            registry.set_scale(&self.target, &context, &apply).await?
+        } else {
+            let body = self.parsed_body()?;
+            let change = |current: Value| {
+                Ok(match patch {
+                    Some(_) => merged(current, &body),
+                    None => body.clone(),
                 })
-            })
-            .await?;
+            };
+            registry.set_scale(&self.target, &context, &change).await?
+        };
         Ok(respond::json(StatusCode::OK, &scale))
     }
 

@@ -62,6 +62,12 @@ pub enum StoreError {
     Changed,
     #[error("the write did not reach the disk: {0}")]
     NotWritten(String),
+    #[error("{path} has {bytes} bytes, and at most {limit} are stored")]
+    TooLarge {
+        path: String,
+        bytes: usize,
+        limit: usize,
+    },
     #[error("too many writes are waiting for the disk")]
     Overloaded,
     #[error("the store is closed")]

@@ -88,6 +88,11 @@ struct Wrapped {
     metadata: ObjectMetaView,
 }
 
+/// The maximum size of an object, which is that of a request to etcd.
+const MAX_OBJECT: usize = 3 << 19;
+/// The maximum size of an Event; any node can write them.
+const MAX_EVENT: usize = 64 << 10;
+
 /// One version of one object.
 #[derive(Debug)]
 pub struct StoredObject {
@@ -137,6 +142,23 @@ impl StoredObject {
             body_at,
             metadata_only: OnceLock::new(),
             field_texts: OnceLock::new(),
+        })
+    }
+
+    /// Rejects a version that is too large to be written. One that was written before can still be deleted.
+    pub fn check_size(&self) -> Result<(), StoreError> {
+        let limit = if &*self.key.resource == "events" {
+            MAX_EVENT
+        } else {
+            MAX_OBJECT
+        };
+        if self.json.len() <= limit {
+            return Ok(());
+        }
+        Err(StoreError::TooLarge {
+            path: self.key.registry_path(),
+            bytes: self.json.len(),
+            limit,
         })
     }
 

@@ -137,6 +137,7 @@ impl StoreWriter {
         let (change, object) = match write {
             StoreWrite::Put(object) => {
                 let stored = Arc::new(StoredObject::encode(key.clone(), revision, object)?);
+                stored.check_size()?;
                 (EventChange::Put(Arc::clone(&stored)), Some(stored))
             }
             StoreWrite::Remove => {
