@@ -17,7 +17,8 @@ use crate::target::{self, Contents, Managed, Source, TargetError, Wanted};
 
 /// Attributes of parent directories that a config needs and does not define.
 const PARENT_ATTRIBUTES: Attributes = Attributes::root(0o755);
-const STATE_ATTRIBUTES: Attributes = Attributes::root(0o644);
+/// The state files contain the contents of all files of the config, also of those that only root may read.
+const STATE_ATTRIBUTES: Attributes = Attributes::root(0o600);
 
 /// All steps, in order.
 #[derive(Debug, Default)]

@@ -73,10 +73,25 @@ fn daemon_guard() -> Value {
                     ),
                     "reason": "Forbidden",
                 },
+                {
+                    // Otherwise a compromised node could make itself a control-plane node and receive its Secrets.
+                    "expression": format!("request.operation != 'UPDATE' || ({UNCHANGED})"),
+                    "message": "a machine-config-daemon may not change labels, finalizers, owners or spec of its node",
+                    "reason": "Forbidden",
+                },
             ],
         },
     })
 }
+
+/// What a daemon may not change. MachineConfigNodes have owners and a spec that the controller writes.
+const UNCHANGED: &str = "(has(object.spec) ? object.spec : {}) == (has(oldObject.spec) ? oldObject.spec : {}) && \
+    (has(object.metadata.labels) ? object.metadata.labels : {}) == \
+    (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}) && \
+    (has(object.metadata.finalizers) ? object.metadata.finalizers : []) == \
+    (has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : []) && \
+    (has(object.metadata.ownerReferences) ? object.metadata.ownerReferences : []) == \
+    (has(oldObject.metadata.ownerReferences) ? oldObject.metadata.ownerReferences : [])";
 
 /// Rejects the deletion of our network policies, unless the whole namespace is deleted.
 fn policy_deletion_guard() -> Value {

@@ -97,17 +97,18 @@ impl TokenGuard {
         client: IpAddr,
         metrics: &ServerMetrics,
     ) -> Result<(), RequestRefusal> {
+        // A valid token always passes: behind a load balancer all machines have one address.
+        let Err(denial) = self.grants(bearer_token(headers), pool) else {
+            return Ok(());
+        };
+        metrics.token_failures.inc();
         let now = Instant::now();
         if self.failures.is_blocked(client, now) {
-            metrics.token_failures.inc();
             return Err(RequestRefusal::TooManyFailures);
         }
-        self.grants(bearer_token(headers), pool).map_err(|denial| {
-            warn!(%client, pool, "token rejected: {denial:?}");
-            metrics.token_failures.inc();
-            self.failures.record(client, now);
-            RequestRefusal::Token
-        })
+        warn!(%client, pool, "token rejected: {denial:?}");
+        self.failures.record(client, now);
+        Err(RequestRefusal::Token)
     }
 
     /// Rejecting a token fails the boot of a machine for good, so the file is reloaded first: the token may be new.
@@ -158,5 +159,33 @@ mod tests {
         std::fs::write(&path, "no tokens").unwrap();
         assert_eq!(check("first"), Err(TokenDenial::Unknown));
         assert!(guard.refresh().is_err());
+    }
+
+    #[test]
+    fn failed_attempts_of_others_kept_a_machine_with_a_valid_token_from_booting() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens.json");
+        let expires = Timestamp::now() + Duration::from_mins(1);
+        PoolTokens::add_to(
+            &path,
+            TokenRecord::new("worker", "good", expires),
+            Timestamp::now(),
+        )
+        .unwrap();
+        let guard = TokenGuard::load(&path).unwrap();
+        let metrics = ServerMetrics::default();
+        let check = |token: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(
+                http::header::AUTHORIZATION,
+                format!("Bearer {token}").parse().unwrap(),
+            );
+            guard.check(&headers, "worker", IpAddr::from([192, 0, 2, 1]), &metrics)
+        };
+        for _ in 0..20 {
+            assert!(check("guess").is_err());
+        }
+        assert!(matches!(check("guess"), Err(RequestRefusal::TooManyFailures)));
+        assert!(check("good").is_ok());
     }
 }
