@@ -306,8 +306,8 @@ async fn a_node_token_reaches_the_machine_configs_that_concern_it() {
         "metadata": {"name": "a"}});
     let mut others = own.clone();
     others["metadata"]["name"] = json!("c");
-    let event =
-        json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "Node", "name": "a"}, "reason": "R"});
+    let event = json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "Node", "name": "a"}, "reason": "R",
+        "source": {"host": "a"}});
     let change = json!({"spec": {"x": "y"}});
     let (ok, made, no) = (StatusCode::OK, StatusCode::CREATED, StatusCode::FORBIDDEN);
     let (get, post, patch) = (Method::GET, Method::POST, Method::PATCH);
