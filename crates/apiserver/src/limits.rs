@@ -17,8 +17,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const IN_FLIGHT: usize = 300;
 /// Requests in flight of one node or user, so that one cannot use all slots with slow bodies.
 const IN_FLIGHT_PER_CALLER: usize = 100;
-/// Slots reserved for administrators and the components of the embedding program.
-const IN_FLIGHT_RESERVED: usize = 100;
+/// Slots reserved for administrators and the components of the embedding program, which write for thousands of nodes.
+const IN_FLIGHT_RESERVED: usize = 400;
 /// Unauthenticated requests in flight, to the few routes that authenticate on their own.
 const IN_FLIGHT_OPEN: usize = 8;
 const OPEN_BODY_BYTES: usize = 4 << 10;

@@ -6,7 +6,7 @@ use mco_ignition::model::PasswdUser;
 
 use crate::config::parsed_config::ParsedConfig;
 use crate::config::problem::Problem;
-use crate::config::validate::FORCE_FILE;
+use crate::config::validate;
 
 /// The user that exists on every node, and the only one whose keys and password may change.
 const CORE_USER: &str = "core";
@@ -169,26 +169,7 @@ fn sections(old: &Config, new: &Config, overrides: Overrides, problems: &mut Vec
 
 fn files(new: &Config, problems: &mut Vec<Problem>) {
     for (index, file) in new.storage.files.iter().enumerate() {
-        let path = format!("spec.config.storage.files[{index}]");
-        if !file.append.is_empty() {
-            problems.push(
-                Problem::new(
-                    format!("{path}.append"),
-                    format!("ignition file {} includes append", file.path),
-                )
-                .about(file.path.clone())
-                .with_hint("a running node cannot append; set the whole contents in contents.source"),
-            );
-        }
-        if file.path == FORCE_FILE {
-            problems.push(
-                Problem::new(
-                    format!("{path}.path"),
-                    format!("cannot create {FORCE_FILE} via Ignition"),
-                )
-                .with_hint("create that file by hand on the node that needs it"),
-            );
-        }
+        problems.extend(validate::not_applicable(index, file));
     }
 }
 
@@ -307,7 +288,7 @@ mod tests {
             (
                 "the force file",
                 json!({}),
-                json!({"storage": {"files": [{"path": FORCE_FILE}]}}),
+                json!({"storage": {"files": [{"path": validate::FORCE_FILE}]}}),
                 "cannot create",
             ),
         ];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mco_api::MachineConfig;
 use mco_api::vocabulary::labels;
-use mco_ignition::model::Resource;
+use mco_ignition::model::{File, Resource};
 use mco_ignition::{Config, ParseError};
 use serde_json::Value;
 
@@ -239,29 +239,37 @@ fn octal_written_as_decimal(mode: i64) -> Option<i64> {
         .filter(|meant| *meant <= HIGHEST_FILE_MODE)
 }
 
+/// Returns why a file cannot be applied by a daemon, whether it is new or not.
+pub(super) fn not_applicable(index: usize, file: &File) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let path = format!("spec.config.storage.files[{index}]");
+    if !file.append.is_empty() {
+        problems.push(
+            Problem::new(
+                format!("{path}.append"),
+                format!("ignition file {} includes append", file.path),
+            )
+            .about(file.path.clone())
+            .with_hint("a running node cannot append; set the whole contents in contents.source"),
+        );
+    }
+    if file.path == FORCE_FILE {
+        problems.push(
+            Problem::new(
+                format!("{path}.path"),
+                format!("cannot create {FORCE_FILE} via Ignition"),
+            )
+            .with_hint("create that file by hand on the node that needs it"),
+        );
+    }
+    problems
+}
+
 fn unusable_on_a_running_node(config: &Config) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (index, file) in config.storage.files.iter().enumerate() {
+        problems.extend(not_applicable(index, file));
         let path = format!("spec.config.storage.files[{index}]");
-        if !file.append.is_empty() {
-            problems.push(
-                Problem::new(
-                    format!("{path}.append"),
-                    format!("ignition file {} includes append", file.path),
-                )
-                .about(file.path.clone())
-                .with_hint("a running node cannot append; set the whole contents in contents.source"),
-            );
-        }
-        if file.path == FORCE_FILE {
-            problems.push(
-                Problem::new(
-                    format!("{path}.path"),
-                    format!("cannot create {FORCE_FILE} via Ignition"),
-                )
-                .with_hint("create that file by hand on the node that needs it"),
-            );
-        }
         if is_remote(&file.contents) {
             problems.push(
                 Problem::new(

@@ -127,14 +127,17 @@ impl DataDirectory {
 }
 
 /// Makes the directory accessible to its owner only: it holds all Secrets and CA keys. A directory of another user is
-/// rejected, because that user could replace files in it.
+/// rejected, because that user could replace files in it. A directory with files of other programs keeps its mode; the
+/// files that `mco up` creates in it are private on their own.
 fn make_private(path: &Path) -> anyhow::Result<()> {
     let show = path.display();
     let metadata = fs::metadata(path).with_context(|| format!("cannot read {show}"))?;
     if metadata.uid() != rustix::process::geteuid().as_raw() {
         bail!("{show} belongs to another user; {NO_PERMISSION}");
     }
-    if metadata.mode() & 0o077 != 0 {
+    let is_ours =
+        path.join(STORE).exists() || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    if is_ours && metadata.mode() & 0o077 != 0 {
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))
             .with_context(|| format!("cannot change the permissions of {show}"))?;
     }
@@ -269,5 +272,14 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
         directory.log().unwrap();
         assert_eq!(fs::metadata(directory.log_path()).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_directory_of_other_programs_keeps_its_mode() {
+        let shared = tempfile::tempdir().unwrap();
+        fs::write(shared.path().join("theirs"), "x").unwrap();
+        fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        DataDirectory::open(Some(shared.path().to_owned()), false).unwrap();
+        assert_eq!(fs::metadata(shared.path()).unwrap().mode() & 0o777, 0o755);
     }
 }
