@@ -10,6 +10,7 @@ use http::StatusCode;
 use crate::auth::{NODE_USER_PREFIX, NODES};
 use crate::catalog::ResourceDefinition;
 use crate::meta::JsonObject;
+use crate::store::ObjectStore;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmissionOperation {
@@ -34,6 +35,8 @@ pub struct AdmissionRequest<'a> {
     pub user: &'a str,
     pub groups: &'a [String],
     pub dry_run: bool,
+    /// The objects that the decision may depend on.
+    pub store: &'a ObjectStore,
 }
 
 impl AdmissionRequest<'_> {

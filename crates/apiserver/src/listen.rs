@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 use tracing::warn;
 
-use crate::auth::{Pki, identity_of};
+use crate::auth::{Pki, caller_of};
 use crate::clock::Clock;
 use crate::http::{Api, ApiService};
 use crate::server::ServerError;
@@ -74,8 +74,8 @@ pub(crate) async fn serve(
         ..ServeOptions::new(HttpProtocol::Http1AndHttp2(Http2Limits::default()), LIMITS)
     };
     let connect = move |peer: &ConnectionPeer| {
-        let identity = peer.certificate.as_ref().and_then(identity_of);
-        let service = ApiService::new(Arc::clone(&api), identity);
+        let caller = peer.certificate.as_ref().and_then(caller_of);
+        let service = ApiService::new(Arc::clone(&api), caller);
         move |request: Request<Incoming>| {
             let mut service = service.clone();
             async move {

@@ -11,7 +11,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admission::Admission;
-use crate::auth::{Authorizer, Identity, NodeRestriction, Pki, PkiError, TokenStore, TokenStoreError};
+use crate::auth::{
+    self, AuthenticatedCaller, Authorizer, Credential, Identity, NodeRestriction, Pki, PkiError,
+    RbacEscalation, TokenStore, TokenStoreError,
+};
 use crate::clock::{Clock, SystemClock};
 use crate::error::ApiError;
 use crate::http::{Api, ApiService, ExtraRoute, SchemaCache};
@@ -106,8 +109,11 @@ impl ApiServer {
             options.retention,
         )?);
         let tokens = Arc::new(TokenStore::open(&data_directory.join("tokens.json"))?);
+        let nodes_at = store.revision();
+        auth::node_tokens::prune(&store, &tokens)?;
         let pki = Arc::new(Pki::open(&data_directory.join("pki"), options.clock.now())?);
-        let mut admission: Vec<Arc<dyn Admission>> = vec![Arc::new(NodeRestriction)];
+        let mut admission: Vec<Arc<dyn Admission>> =
+            vec![Arc::new(NodeRestriction), Arc::new(RbacEscalation)];
         admission.extend(options.admission);
         let registry = Arc::new(ObjectRegistry::new(store, options.clock, admission));
         bootstrap::prepare(&registry)
@@ -116,6 +122,12 @@ impl ApiServer {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         tasks.spawn(expire_history(Arc::clone(&registry), stopped.clone()));
+        tasks.spawn(auth::node_tokens::run(
+            Arc::clone(&registry.store),
+            Arc::clone(&tokens),
+            nodes_at,
+            stopped.clone(),
+        ));
         controllers::start_own(&registry, &stopped, &mut tasks);
         if options.controllers {
             controllers::start(&registry, &stopped, &mut tasks);
@@ -159,7 +171,11 @@ impl ApiServer {
 
     /// Returns the API with the rights of a caller.
     pub fn service_as(&self, identity: Identity) -> ApiService {
-        ApiService::new(Arc::clone(&self.api), Some(identity))
+        let caller = AuthenticatedCaller {
+            identity,
+            credential: Credential::InProcess,
+        };
+        ApiService::new(Arc::clone(&self.api), Some(caller))
     }
 
     /// Returns the API for connections without a client certificate: requests need a token.
@@ -183,6 +199,15 @@ impl ApiServer {
 
     pub fn revoke_tokens(&self, user: &str) -> Result<(), ServerError> {
         Ok(self.api.tokens.revoke(user)?)
+    }
+
+    /// Revokes all credentials of administrators: client certificates, and tokens in their group. Open streams with
+    /// them end. Nodes keep their access.
+    pub fn revoke_administrators(&self) -> Result<(), ServerError> {
+        self.pki.rotate_clients(self.api.registry.clock().now())?;
+        self.api.tokens.revoke_group(auth::MASTERS)?;
+        self.api.tokens.announce_revocation();
+        Ok(())
     }
 
     /// Returns the certificates that clients of the socket must trust.

@@ -51,7 +51,14 @@ impl AuthorizationDecision {
 /// RBAC for other users.
 pub trait Authorizer: Send + Sync + Debug {
     /// Returns a final decision, or `None` to leave the request to the next authorizer.
-    fn authorize(&self, identity: &Identity, wanted: &RequestAttributes) -> Option<AuthorizationDecision>;
+    ///
+    /// `store` holds the objects that the decision may depend on, such as the caller's own.
+    fn authorize(
+        &self,
+        identity: &Identity,
+        wanted: &RequestAttributes,
+        store: &ObjectStore,
+    ) -> Option<AuthorizationDecision>;
 }
 
 /// Paths that every authenticated client may read for discovery.
@@ -84,7 +91,7 @@ pub fn authorize(
     }
     let by_extra_rules = extra
         .iter()
-        .find_map(|authorizer| authorizer.authorize(identity, wanted));
+        .find_map(|authorizer| authorizer.authorize(identity, wanted, store));
     by_extra_rules
         .or(by_node_rules)
         .unwrap_or_else(|| rbac::authorize(identity, wanted, store))

@@ -5,19 +5,26 @@
 //! rules with an [`Authorizer`].
 
 mod authorize;
+mod credential;
+mod escalation;
 mod impersonation;
 mod node;
+pub(crate) mod node_tokens;
 mod pki;
+mod policy_rule;
 mod rbac;
 mod tokens;
 
 pub(crate) use authorize::forbidden;
 pub use authorize::{AuthorizationDecision, Authorizer, RequestAttributes, authorize};
+pub(crate) use credential::{AuthenticatedCaller, Credential, StreamAccess};
+pub(crate) use escalation::RbacEscalation;
 pub(crate) use impersonation::Impersonation;
 pub use node::NodeRestriction;
-pub(crate) use pki::identity_of;
+pub(crate) use pki::caller_of;
 pub use pki::{Credentials, Pki, PkiError};
 pub use rbac::rules_for;
+pub(crate) use tokens::TokenHash;
 pub use tokens::{TokenLifetime, TokenStore, TokenStoreError};
 
 /// The group of administrators; its members may do anything.

@@ -3,13 +3,30 @@
 //! [`authorize`] decides on the request alone. [`NodeRestriction`] checks the objects, because a create does not name
 //! its object in the path and an update could change more than a node may.
 
+use std::collections::BTreeSet;
+
 use super::authorize::{AuthorizationDecision, RequestAttributes};
 use crate::admission::{Admission, AdmissionOperation, AdmissionRequest, Rejection};
 use crate::meta::{self, JsonObject};
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
-/// Labels that schedule workloads onto a node or assign its role; only administrators set them.
-const RESTRICTED_LABELS: [&str; 2] = ["node-restriction.kubernetes.io/", "node-role.kubernetes.io/"];
+/// Labels that a kubelet sets on its own Node. Any other label could be the selector of workloads or of a group of nodes;
+/// only administrators set them.
+const KUBELET_LABELS: [&str; 11] = [
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+];
+/// Prefixes of labels that are reserved for kubelets, as domains.
+const KUBELET_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// Returns whether a node may send this request, by the rules for the kinds of Kubernetes itself.
 pub(super) fn authorize(node: &str, wanted: &RequestAttributes) -> AuthorizationDecision {
@@ -37,7 +54,7 @@ pub(super) fn authorize(node: &str, wanted: &RequestAttributes) -> Authorization
     ))
 }
 
-/// Rejects writes of a node to other nodes' objects, and to the spec, owners and restricted labels of its own.
+/// Rejects writes of a node to other nodes' objects, and to the spec, owners, finalizers and labels of its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeRestriction;
 
@@ -66,7 +83,7 @@ impl Admission for NodeRestriction {
         {
             match (request.operation, request.old) {
                 (AdmissionOperation::Update, Some(old)) => check_own_node(node, old, new)?,
-                (AdmissionOperation::Create, _) => check_labels(&JsonObject::new(), new)?,
+                (AdmissionOperation::Create, _) => check_new_node(node, new)?,
                 _ => {}
             }
         }
@@ -98,13 +115,25 @@ fn check_event(node: &str, request: &AdmissionRequest<'_>) -> Result<(), Rejecti
     Ok(())
 }
 
+/// A kubelet may register its Node with a specification and taints, but without owners and finalizers.
+fn check_new_node(node: &str, new: &JsonObject) -> Result<(), Rejection> {
+    let nothing = JsonObject::new();
+    check_references(node, &nothing, new)?;
+    check_labels(node, "set the following labels", &nothing, new)
+}
+
 fn check_own_node(node: &str, old: &JsonObject, new: &JsonObject) -> Result<(), Rejection> {
     if old.get("spec") != new.get("spec") {
         return Err(Rejection::new(format!(
             "node {node:?} is not allowed to modify its specification or taints"
         )));
     }
-    // A finalizer of its own would keep the Node, and with it the node's access, after the Node is deleted.
+    check_references(node, old, new)?;
+    check_labels(node, "modify labels", old, new)
+}
+
+/// A finalizer of its own would keep the Node, and with it the node's access, after the Node is deleted.
+fn check_references(node: &str, old: &JsonObject, new: &JsonObject) -> Result<(), Rejection> {
     for (field, what) in [("ownerReferences", "owners"), ("finalizers", "finalizers")] {
         let of = |object: &JsonObject| {
             meta::metadata(object)
@@ -117,27 +146,39 @@ fn check_own_node(node: &str, old: &JsonObject, new: &JsonObject) -> Result<(), 
             )));
         }
     }
-    check_labels(old, new)
+    Ok(())
 }
 
-fn check_labels(old: &JsonObject, new: &JsonObject) -> Result<(), Rejection> {
-    let restricted = |object: &JsonObject| -> Vec<(String, String)> {
-        let labels = meta::labels(object).into_iter().flatten();
-        let kept = labels.filter(|(key, _)| {
-            RESTRICTED_LABELS
-                .iter()
-                .any(|restricted| key.contains(restricted))
-        });
-        kept.map(|(key, value)| (key.clone(), value.to_string()))
-            .collect()
-    };
-    if restricted(old) != restricted(new) {
+fn check_labels(node: &str, attempt: &str, old: &JsonObject, new: &JsonObject) -> Result<(), Rejection> {
+    let (old, new) = (meta::labels(old), meta::labels(new));
+    let value = |labels: Option<&JsonObject>, key: &str| labels.and_then(|labels| labels.get(key)).cloned();
+    let keys: BTreeSet<&String> = [old, new]
+        .into_iter()
+        .flatten()
+        .flat_map(JsonObject::keys)
+        .collect();
+    let rejected: Vec<&str> = keys
+        .into_iter()
+        .filter(|key| value(old, key) != value(new, key) && !is_kubelet_label(key))
+        .map(String::as_str)
+        .collect();
+    if !rejected.is_empty() {
         return Err(Rejection::new(format!(
-            "is not allowed to modify labels with the prefix {}",
-            RESTRICTED_LABELS.map(|label| format!("{label:?}")).join(" or ")
+            "node {node:?} is not allowed to {attempt}: {}",
+            rejected.join(", ")
         )));
     }
     Ok(())
+}
+
+fn is_kubelet_label(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    KUBELET_LABELS.contains(&key)
+        || KUBELET_LABEL_DOMAINS.iter().any(|allowed| {
+            domain
+                .strip_suffix(allowed)
+                .is_some_and(|parent| parent.is_empty() || parent.ends_with('.'))
+        })
 }
 
 #[cfg(test)]

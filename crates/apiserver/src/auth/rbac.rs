@@ -8,7 +8,7 @@ use super::Identity;
 use super::authorize::{AuthorizationDecision, RequestAttributes};
 use crate::store::{ObjectKey, ObjectStore, StoredObject};
 
-const GROUP: &str = "rbac.authorization.k8s.io";
+pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
 
 pub(super) fn authorize(
     identity: &Identity,

@@ -35,7 +35,8 @@ pub use schemas::SchemaCache;
 
 use crate::audit;
 use crate::auth::{
-    self, AuthorizationDecision, Authorizer, Identity, Pki, RequestAttributes, TokenLifetime, TokenStore,
+    self, AuthenticatedCaller, AuthorizationDecision, Authorizer, Credential, Identity, Pki,
+    RequestAttributes, TokenHash, TokenLifetime, TokenStore,
 };
 use crate::error::ApiError;
 use crate::limits::RequestLimits;
@@ -69,19 +70,21 @@ pub(crate) struct ApiCall {
     pub headers: HeaderMap,
     pub body: Bytes,
     pub identity: Identity,
+    /// The credential of the caller, which an impersonation does not change.
+    pub credential: Credential,
 }
 
 /// The API as a tower service: one per connection, or for a client in process.
 #[derive(Clone, Debug)]
 pub struct ApiService {
     api: Arc<Api>,
-    identity: Option<Identity>,
+    connection: Option<AuthenticatedCaller>,
 }
 
 impl ApiService {
-    /// Requests without a token have this identity; `None` for a connection without a certificate.
-    pub fn new(api: Arc<Api>, identity: Option<Identity>) -> Self {
-        Self { api, identity }
+    /// Requests without a token have the identity of the connection; `None` without a certificate.
+    pub(crate) fn new(api: Arc<Api>, connection: Option<AuthenticatedCaller>) -> Self {
+        Self { api, connection }
     }
 }
 
@@ -100,8 +103,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let api = Arc::clone(&self.api);
-        let identity = self.identity.clone();
-        Box::pin(async move { Ok(api.serve(request, identity).await) })
+        let connection = self.connection.clone();
+        Box::pin(async move { Ok(api.serve(request, connection).await) })
     }
 }
 
@@ -109,7 +112,11 @@ where
 const HEALTH: &[&str] = &["/healthz", "/livez", "/readyz"];
 
 impl Api {
-    async fn serve<B>(self: Arc<Self>, request: Request<B>, connection: Option<Identity>) -> Response<ApiBody>
+    async fn serve<B>(
+        self: Arc<Self>,
+        request: Request<B>,
+        connection: Option<AuthenticatedCaller>,
+    ) -> Response<ApiBody>
     where
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -133,7 +140,7 @@ impl Api {
                 let body = body::read(body, limit, timeout).await?;
                 return extra_routes::serve(&self, route, &head.method, &[], &head.headers, &body).await;
             }
-            let identity = self.identify(&head.headers, connection)?;
+            let AuthenticatedCaller { identity, credential } = self.identify(&head.headers, connection)?;
             let query = QueryParameters::parse(head.uri.query().unwrap_or_default());
             let is_watch = head.method == Method::GET && query.is_watch();
             let _permit = self.limits.admit(&identity, is_watch).await?;
@@ -145,6 +152,7 @@ impl Api {
                 headers: head.headers,
                 body,
                 identity,
+                credential,
             };
             self.dispatch(&call).await
         };
@@ -157,34 +165,55 @@ impl Api {
     }
 
     /// Returns the caller: the owner of the token, or the identity of the connection if there is no token.
-    fn identify(&self, headers: &HeaderMap, connection: Option<Identity>) -> Result<Identity, ApiError> {
-        let identity = match bearer(headers) {
-            Some(token) => self.owner(&token),
-            None => connection,
+    fn identify(
+        &self,
+        headers: &HeaderMap,
+        connection: Option<AuthenticatedCaller>,
+    ) -> Result<AuthenticatedCaller, ApiError> {
+        let caller = match bearer(headers) {
+            Some(token) => self.owner(&token).map(|identity| AuthenticatedCaller {
+                identity,
+                credential: Credential::Token(TokenHash::of(&token)),
+            }),
+            // A connection can be older than a revocation.
+            None => connection.filter(|caller| self.is_valid(&caller.credential)),
         };
-        self.impersonated(headers, identity.ok_or_else(ApiError::unauthorized)?)
+        let caller = caller.ok_or_else(ApiError::unauthorized)?;
+        Ok(AuthenticatedCaller {
+            identity: self.impersonated(headers, caller.identity)?,
+            credential: caller.credential,
+        })
     }
 
     /// Returns the owner of a token that is valid now.
     pub(crate) fn owner(&self, token: &str) -> Option<Identity> {
-        let (identity, lifetime) = self.tokens.identify(token)?;
+        self.owner_of(&TokenHash::of(token))
+    }
+
+    fn owner_of(&self, token: &TokenHash) -> Option<Identity> {
+        let (identity, lifetime) = self.tokens.identify_hash(token)?;
         match lifetime {
             TokenLifetime::UntilRevoked => Some(identity),
-            TokenLifetime::WhileNodeExists => self.has_node(&identity).then_some(identity),
+            TokenLifetime::WhileNodeExists { uid } => self.has_node(&identity, &uid).then_some(identity),
         }
     }
 
-    /// Returns whether the Node of a node's identity exists.
-    fn has_node(&self, identity: &Identity) -> bool {
-        let name = identity.node_name();
-        name.is_some_and(|name| {
-            self.registry
-                .cluster_target("", "v1", "nodes", name)
-                .is_ok_and(|node| {
-                    self.registry
-                        .get(&node)
-                        .is_ok_and(|node| node.metadata.deletion_timestamp.is_none())
-                })
+    /// Returns whether a credential that has been accepted is still valid.
+    pub(crate) fn is_valid(&self, credential: &Credential) -> bool {
+        match credential {
+            Credential::InProcess => true,
+            Credential::Token(token) => self.owner_of(token).is_some(),
+            Credential::Certificate { issuer } => self.pki.accepts_issuer(issuer),
+        }
+    }
+
+    /// Returns whether the Node of a node's identity exists and has this UID.
+    fn has_node(&self, identity: &Identity, uid: &str) -> bool {
+        let node = self.registry.store.by_uid(uid);
+        node.is_some_and(|node| {
+            &*node.key.resource == "nodes"
+                && identity.node_name() == Some(node.key.name())
+                && node.metadata.deletion_timestamp.is_none()
         })
     }
 

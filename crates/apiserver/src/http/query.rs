@@ -10,8 +10,9 @@ use crate::field_error::FieldError;
 use crate::present::IncludeObject;
 use crate::registry::{DeleteOptions, ListOptions, PropagationPolicy, RevisionMatch};
 
-/// The upper limit of `timeoutSeconds`, which must not overflow a clock.
-const MAX_WATCH: Duration = Duration::from_hours(7 * 24);
+/// The upper limit of `timeoutSeconds`. A watch without one ends within the same time, and its client reconnects and
+/// authenticates again.
+const MAX_WATCH: Duration = Duration::from_hours(1);
 
 /// The parameters of one request, decoded.
 #[derive(Clone, Debug, Default)]

@@ -13,7 +13,7 @@ use super::negotiate::{self, PatchFormat, ResponseEncoding};
 use super::path::ResourcePath;
 use super::{Api, ApiCall, respond, reviews};
 use crate::audit;
-use crate::auth::RequestAttributes;
+use crate::auth::{RequestAttributes, StreamAccess};
 use crate::error::{self, ApiError};
 use crate::patch::json::JsonPatch;
 use crate::present::{Presenter, Representation};
@@ -264,10 +264,19 @@ impl ResourceRequest<'_> {
         };
         let watch = ObjectWatch::new(Arc::clone(&registry.store), spec, start, self.api.stop.clone());
         let open = self.api.metrics.watch_opened();
-        let frames = stream::unfold((watch, open), |(mut watch, open)| async move {
-            let frame = watch.next().await?;
-            Some((frame, (watch, open)))
-        });
+        let access = StreamAccess::new(self.api, &self.call.credential);
+        let frames = stream::unfold(
+            (watch, access, open),
+            |(mut watch, mut access, open)| async move {
+                let frame = tokio::select! {
+                    biased;
+                    () = access.revoked() => None,
+                    frame = watch.next() => frame,
+                }?;
+                // The event may be newer than the revocation.
+                access.is_valid().then_some((frame, (watch, access, open)))
+            },
+        );
         Ok(respond::stream(ApiBody::stream(frames)))
     }
 

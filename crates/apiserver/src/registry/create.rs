@@ -78,7 +78,7 @@ impl ObjectRegistry {
         strategy::as_encoded(definition, &mut object);
         // Managed fields cover what the client sent, before the server adds fields.
         self.record_managers(&target, context, None, &mut object);
-        self.stamp(&target, &mut object)?;
+        self.stamp(&target, context, &mut object)?;
         strategy::prepare_create(definition, &mut object);
         strategy::complete(&target, None, &mut object);
         strategy::as_encoded(definition, &mut object);
@@ -153,8 +153,16 @@ impl ObjectRegistry {
     }
 
     /// Sets the fields that only the server sets: uid and creation time.
-    fn stamp(&self, target: &ObjectTarget, object: &mut JsonObject) -> Result<(), ApiError> {
-        let uid = generate::uid()?;
+    fn stamp(
+        &self,
+        target: &ObjectTarget,
+        context: &WriteContext,
+        object: &mut JsonObject,
+    ) -> Result<(), ApiError> {
+        let uid = match &context.uid {
+            Some(uid) => uid.clone(),
+            None => generate::uid()?,
+        };
         let now = rfc3339(self.clock.now());
         let metadata = meta::metadata_mut(object);
         metadata.insert("uid".to_owned(), Value::from(uid));

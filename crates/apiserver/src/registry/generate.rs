@@ -20,7 +20,7 @@ pub(super) fn name(base: &str) -> Result<String, ApiError> {
 }
 
 /// Returns a random (version 4) UUID.
-pub(crate) fn uid() -> Result<String, ApiError> {
+pub fn uid() -> Result<String, ApiError> {
     let mut bytes = [0_u8; 16];
     fill(&mut bytes)?;
     bytes[6] = bytes[6] & 0x0f | 0x40;

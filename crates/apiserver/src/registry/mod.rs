@@ -24,6 +24,7 @@ use parking_lot::RwLock;
 
 pub use delete::{DeleteOptions, DeleteResult, PropagationPolicy};
 pub(crate) use delete::{FOREGROUND, ORPHAN};
+pub use generate::uid as new_uid;
 pub use list::{ListOptions, ObjectList, RevisionMatch};
 pub use managers::ManagedFieldsUpdate;
 pub use patch::ObjectPatch;
@@ -50,6 +51,8 @@ pub struct WriteContext {
     pub dry_run: bool,
     pub field_validation: FieldValidation,
     pub managed_fields: ManagedFieldsUpdate,
+    /// The UID of the object that a create stores; a random one if unset. Only the embedding program sets it.
+    pub uid: Option<String>,
 }
 
 impl WriteContext {
@@ -62,6 +65,7 @@ impl WriteContext {
             dry_run: false,
             field_validation: FieldValidation::Ignore,
             managed_fields: ManagedFieldsUpdate::Pending,
+            uid: None,
         }
     }
 }
@@ -188,6 +192,7 @@ impl ObjectRegistry {
                 user: &context.user,
                 groups: &context.groups,
                 dry_run: context.dry_run,
+                store: &self.store,
             };
             match hook.review(&request) {
                 Ok(None) => {}
@@ -199,11 +204,22 @@ impl ObjectRegistry {
     }
 }
 
+/// When a client retries a write that a limit has rejected. Quotas become free as objects expire, not at once.
+const RETRY_AFTER_SECONDS: u32 = 60;
+
 fn refused(target: &ObjectTarget, message: &str, code: StatusCode) -> ApiError {
     let mut error = ApiError::forbidden(target.definition.subject(&target.name), message);
     error.code = code;
-    if code == StatusCode::UNPROCESSABLE_ENTITY {
-        error.reason = "Invalid";
+    match code {
+        StatusCode::UNPROCESSABLE_ENTITY => error.reason = "Invalid",
+        StatusCode::NOT_FOUND => {
+            error.reason = "NotFound";
+            message.clone_into(&mut error.message);
+        }
+        StatusCode::TOO_MANY_REQUESTS => {
+            return ApiError::too_many_requests(message, RETRY_AFTER_SECONDS);
+        }
+        _ => {}
     }
     error
 }

@@ -14,6 +14,7 @@ use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::names;
 use mco_api::{MachineConfig, MachineConfigNode, MachineConfigPool};
 use mco_apiserver::auth::{AuthorizationDecision, Authorizer, Identity, RequestAttributes};
+use mco_apiserver::store::ObjectStore;
 use mco_apiserver::{ApiServer, ApiServerOptions};
 use mco_daemon::agent::{self, AgentError, AgentOptions};
 use mco_daemon::config::NodeConfig;
@@ -55,7 +56,12 @@ pub struct World {
 struct MachineConfigAccess;
 
 impl Authorizer for MachineConfigAccess {
-    fn authorize(&self, identity: &Identity, wanted: &RequestAttributes) -> Option<AuthorizationDecision> {
+    fn authorize(
+        &self,
+        identity: &Identity,
+        wanted: &RequestAttributes,
+        _store: &ObjectStore,
+    ) -> Option<AuthorizationDecision> {
         identity.node_name()?;
         matches!(
             wanted.group.as_str(),

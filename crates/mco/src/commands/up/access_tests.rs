@@ -1,5 +1,6 @@
 //! Tests of the access to the embedded API that `mco up` adds: joining, and the rights of nodes.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,17 +14,17 @@ use tower::ServiceExt as _;
 use super::joining;
 use super::node_policy::NodePolicy;
 
-const NODES: &str = "/api/v1/nodes";
+pub(super) const NODES: &str = "/api/v1/nodes";
 const MACHINE_CONFIG_GROUP: &str = "machineconfiguration.openshift.io";
 
-struct TestCluster {
-    server: ApiServer,
+pub(super) struct TestCluster {
+    pub server: ApiServer,
     // Dropped last: the server writes into it.
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl TestCluster {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let options = ApiServerOptions {
             admission: vec![Arc::new(NodePolicy)],
@@ -32,20 +33,21 @@ impl TestCluster {
             ..ApiServerOptions::default()
         };
         let server = ApiServer::open(directory.path(), options).await.unwrap();
-        Self {
-            server,
-            _directory: directory,
-        }
+        Self { server, directory }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Sends a request of the administrator.
-    async fn request(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+    pub async fn request(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
         send(self.server.service(), None, method, path, body).await
     }
 }
 
 /// Sends a request with a token, over a connection without a client certificate.
-async fn with_token(
+pub(super) async fn with_token(
     cluster: &TestCluster,
     token: &str,
     method: Method,
@@ -94,8 +96,16 @@ async fn send(
 }
 
 /// Returns a join token without the fingerprint at its end, as a machine sends it.
-async fn token(cluster: &TestCluster) -> String {
-    let body = json!({"pool": "worker", "labels": {"node-role.kubernetes.io/worker": ""}, "seconds": 60});
+pub(super) async fn token(cluster: &TestCluster) -> String {
+    limited_token(cluster, json!({})).await
+}
+
+/// Returns a join token with further limits.
+pub(super) async fn limited_token(cluster: &TestCluster, limits: Value) -> String {
+    let mut body = json!({"pool": "worker", "labels": {"node-role.kubernetes.io/worker": ""}, "seconds": 60});
+    for (field, value) in limits.as_object().unwrap() {
+        body[field] = value.clone();
+    }
     let (status, issued) = cluster.request(Method::POST, "/join-tokens", body).await;
     assert_eq!(status, StatusCode::CREATED, "{issued}");
     let token = issued["token"]
@@ -110,11 +120,11 @@ async fn token(cluster: &TestCluster) -> String {
 }
 
 /// Returns 32 bytes in URL-safe base64, whose last letter holds only four bits.
-fn credential(letter: &str) -> String {
+pub(super) fn credential(letter: &str) -> String {
     letter.repeat(42) + "A"
 }
 
-async fn join(cluster: &TestCluster, token: &str, node: &str, letter: &str) -> StatusCode {
+pub(super) async fn join(cluster: &TestCluster, token: &str, node: &str, letter: &str) -> StatusCode {
     let body = json!({"node": node, "credential": credential(letter)});
     with_token(cluster, token, Method::POST, "/join", body).await.0
 }
@@ -233,16 +243,23 @@ async fn joining_requires_a_token_and_only_administrators_create_them() {
     );
 }
 
-#[test]
-fn a_node_reads_what_it_needs_and_writes_its_own_machine_config_node() {
+#[tokio::test]
+async fn a_node_reads_what_it_needs_and_writes_its_own_machine_config_node() {
+    let cluster = with_machine_configs().await;
+    let store = &cluster.server.registry().store;
     let cases = [
         (true, "get", "machineconfigs", "rendered-worker-1"),
+        (false, "list", "machineconfigs", "rendered-worker-1"),
+        (false, "watch", "machineconfigs", "rendered-worker-1"),
         (false, "get", "machineconfigs", "99-secret"),
         (false, "list", "machineconfigs", ""),
         (false, "patch", "machineconfigs", "rendered-worker-1"),
         (true, "list", "machineconfigpools", ""),
         (true, "watch", "pinnedimagesets", ""),
         (false, "patch", "pinnedimagesets", "base"),
+        (true, "watch", "controllerconfigs", "machine-config-controller"),
+        (false, "list", "controllerconfigs", ""),
+        (false, "get", "osimagestreams", "cluster"),
         (true, "patch", "machineconfignodes/status", "a"),
         (false, "patch", "machineconfignodes/status", "b"),
     ];
@@ -256,13 +273,17 @@ fn a_node_reads_what_it_needs_and_writes_its_own_machine_config_node() {
             name: name.to_owned(),
             ..RequestAttributes::default()
         };
-        let decision = NodePolicy.authorize(&Identity::node("a"), &wanted).unwrap();
+        let decision = NodePolicy
+            .authorize(&Identity::node("a"), &wanted, store)
+            .unwrap();
         assert_eq!(decision.is_allowed(), allowed, "{verb} {resource} {name}");
-        assert_eq!(NodePolicy.authorize(&Identity::new("user", &[]), &wanted), None);
+        let user = Identity::new("user", &[]);
+        assert_eq!(NodePolicy.authorize(&user, &wanted, store), None);
     }
 }
 
-/// Returns a cluster with the kinds of the machine config group that a node uses, without schemas.
+/// Returns a cluster with a worker node, and with the kinds of the machine config group that a node uses, without
+/// schemas.
 async fn with_machine_configs() -> TestCluster {
     let cluster = TestCluster::start().await;
     for (plural, kind) in [
@@ -280,20 +301,109 @@ async fn with_machine_configs() -> TestCluster {
         let (status, answer) = cluster.request(Method::POST, path, definition).await;
         assert_eq!(status, StatusCode::CREATED, "{answer}");
     }
-    for (plural, kind, name) in [
-        ("machineconfignodes", "MachineConfigNode", "b"),
-        ("machineconfigs", "MachineConfig", "rendered-worker-1"),
-        ("machineconfigs", "MachineConfig", "50-password"),
-        ("machineconfigpools", "MachineConfigPool", "worker"),
+    create(
+        &cluster,
+        "machineconfignodes",
+        "MachineConfigNode",
+        json!({"metadata": {"name": "b"}}),
+    )
+    .await;
+    for (pool, label) in [
+        ("worker", "node-role.kubernetes.io/worker"),
+        ("master", "node-role.kubernetes.io/master"),
+        ("gpu", "example.io/gpu"),
+        ("arm", "kubernetes.io/arch"),
     ] {
-        let object = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": kind,
-            "metadata": {"name": name}});
-        let (status, answer) = cluster
-            .request(Method::POST, &format!("{MACHINES}/{plural}"), object)
-            .await;
-        assert_eq!(status, StatusCode::CREATED, "{answer}");
+        let selector = json!({"matchLabels": {label: ""}});
+        let spec = json!({"nodeSelector": selector, "configuration": {"name": format!("rendered-{pool}-1")}});
+        let object = json!({"metadata": {"name": pool}, "spec": spec});
+        create(&cluster, "machineconfigpools", "MachineConfigPool", object).await;
     }
+    for (name, pool) in [
+        ("rendered-worker-0", "worker"),
+        ("rendered-worker-1", "worker"),
+        ("rendered-master-1", "master"),
+    ] {
+        let owner = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+            "name": pool, "uid": "u", "controller": true});
+        let object = json!({"metadata": {"name": name, "ownerReferences": [owner]}});
+        create(&cluster, "machineconfigs", "MachineConfig", object).await;
+    }
+    create(
+        &cluster,
+        "machineconfigs",
+        "MachineConfig",
+        json!({"metadata": {"name": "50-password"}}),
+    )
+    .await;
+    let node = json!({"metadata": {"name": "a", "labels": {"node-role.kubernetes.io/worker": ""}}});
+    let (status, answer) = cluster.request(Method::POST, NODES, node).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
     cluster
+}
+
+async fn create(cluster: &TestCluster, plural: &str, kind: &str, mut object: Value) {
+    object["apiVersion"] = json!("machineconfiguration.openshift.io/v1");
+    object["kind"] = json!(kind);
+    let (status, answer) = cluster
+        .request(Method::POST, &format!("{MACHINES}/{plural}"), object)
+        .await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+}
+
+#[tokio::test]
+async fn a_worker_read_the_config_of_the_control_plane() {
+    let cluster = with_machine_configs().await;
+    let token = cluster.server.issue_token(&Identity::node("a")).unwrap();
+    let read = async |name: &str| {
+        let path = format!("{MACHINES}/machineconfigs/{name}");
+        with_token(&cluster, &token, Method::GET, &path, Value::Null)
+            .await
+            .0
+    };
+    let (ok, no) = (StatusCode::OK, StatusCode::FORBIDDEN);
+    assert_eq!(read("rendered-worker-1").await, ok, "the target of its pool");
+    assert_eq!(read("rendered-worker-0").await, no, "nothing refers to it");
+    assert_eq!(read("rendered-master-1").await, no);
+    for (name, expected) in [
+        ("rendered-worker-0", ok),
+        ("rendered-master-1", no),
+        ("50-password", no),
+        ("rendered-worker-9", StatusCode::NOT_FOUND),
+    ] {
+        let key = "machineconfiguration.openshift.io/desiredConfig";
+        let annotations = json!({"metadata": {"annotations": {key: name}}});
+        let own = format!("{NODES}/a");
+        let (status, _) = with_token(&cluster, &token, Method::PATCH, &own, annotations).await;
+        assert_eq!(status, ok);
+        assert_eq!(read(name).await, expected, "its own annotation refers to {name}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_put_itself_into_another_pool() {
+    let cluster = with_machine_configs().await;
+    let token = cluster.server.issue_token(&Identity::node("a")).unwrap();
+    let own = format!("{NODES}/a");
+    let (ok, no) = (StatusCode::OK, StatusCode::FORBIDDEN);
+    for (label, value, expected) in [
+        ("kubernetes.io/hostname", "a", ok),
+        ("topology.kubernetes.io/zone", "z", ok),
+        ("node-role.kubernetes.io/master", "", no),
+        ("node-role.kubernetes.io/gpu", "", no),
+        ("example.io/gpu", "", no),
+        ("team", "x", no),
+        ("kubernetes.io/arch", "amd64", ok),
+        // A label of kubelets, by which a pool selects its nodes.
+        ("kubernetes.io/arch", "", no),
+    ] {
+        let change = json!({"metadata": {"labels": {label: value}}});
+        let (status, _) = with_token(&cluster, &token, Method::PATCH, &own, change).await;
+        assert_eq!(status, expected, "{label}={value}");
+    }
+    let removed = json!({"metadata": {"labels": {"node-role.kubernetes.io/worker": null}}});
+    let (status, _) = with_token(&cluster, &token, Method::PATCH, &own, removed).await;
+    assert_eq!(status, no);
 }
 
 const MACHINES: &str = "/apis/machineconfiguration.openshift.io/v1";

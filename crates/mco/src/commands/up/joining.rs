@@ -2,7 +2,8 @@
 //!
 //! The machine generates its credential and stores it before it sends it, so that a retry after a lost response, a
 //! crash or a restart changes nothing. The Node is created here, because the token and not the machine determines the
-//! pool.
+//! pool. The credential is bound to the UID of that Node: after it is deleted, only a new join under the rules of a valid
+//! token restores access.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,21 +13,23 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Method, StatusCode};
 use jiff::SignedDuration;
 use mco_apiserver::Identity;
-use mco_apiserver::auth::TokenStoreError;
+use mco_apiserver::auth::{TokenLifetime, TokenStoreError};
 use mco_apiserver::error::{ApiError, ErrorSubject};
 use mco_apiserver::http::{ExtraRoute, RouteAccess, RouteContext, RouteFuture, RouteRequest, RouteResponse};
 use mco_apiserver::meta::JsonObject;
-use mco_apiserver::registry::WriteContext;
+use mco_apiserver::registry::{WriteContext, new_uid};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::join_token_store::{JoinGrant, JoinTokenStore, hexadecimal};
+use super::join_token_store::{JoinAttempt, JoinGrant, JoinTokenRejection, JoinTokenStore, hexadecimal};
 
 const JOIN: &str = "join";
 const JOIN_TOKENS: &str = "join-tokens";
 const MANAGER: &str = "join";
 /// 256 bits in the URL-safe base64 alphabet.
 const CREDENTIAL_LENGTH: usize = 43;
+/// The longest name of an object.
+const MAX_NAME: usize = 253;
 const MAX_LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 /// Returns the routes for joining, with the join tokens stored in a file of this directory.
@@ -47,7 +50,7 @@ struct JoinRoute {
     lock: tokio::sync::Mutex<()>,
 }
 
-/// `POST /join-tokens` and `DELETE /join-tokens/ID`, for administrators.
+/// `GET` and `POST /join-tokens` and `DELETE /join-tokens/ID`, for administrators.
 #[derive(Debug)]
 struct JoinTokensRoute {
     tokens: Arc<JoinTokenStore>,
@@ -90,63 +93,149 @@ impl JoinRoute {
             return Err(ApiError::method_not_allowed());
         }
         let token = request.bearer_token().unwrap_or_default();
-        let grant = self
-            .tokens
-            .redeem(&token, context.registry.clock().now())
-            .map_err(|rejection| ApiError::unauthorized_because(rejection.to_string()))?;
-        let machine: JoinRequest = parse(request.body)?;
-        let _lock = self.lock.lock().await;
-        admit(context, &machine, &grant).await?;
-        tracing::info!(target: "audit", node = machine.node, pool = grant.pool, "node joined");
+        let machine: Result<JoinRequest, ApiError> = parse(request.body);
+        let name = machine.as_ref().map_or("", |machine| machine.node.as_str());
+        let outcome = self.admit(context, &token, machine.as_ref()).await;
+        record(&token, name, &outcome);
+        let grant = outcome?;
         Ok(RouteResponse {
             status: StatusCode::OK,
             body: json!({
-                "node": machine.node,
+                "node": name,
                 "pool": grant.pool,
                 "certificateAuthority": context.pki.bundle(),
             }),
         })
     }
+
+    /// Admits a machine with a valid token.
+    async fn admit(
+        &self,
+        context: RouteContext<'_>,
+        token: &str,
+        machine: Result<&JoinRequest, &ApiError>,
+    ) -> Result<JoinGrant, ApiError> {
+        let now = context.registry.clock().now();
+        let grant = self.tokens.authenticate(token, now).map_err(rejected)?;
+        let machine = machine.map_err(|error| ApiError::bad_request(error.message.clone()))?;
+        let _lock = self.lock.lock().await;
+        let attempt = JoinAttempt {
+            token,
+            node: &machine.node,
+            credential: &machine.credential,
+        };
+        if registration(context, machine)? == Registration::Complete {
+            // The server may have stopped before it counted the join.
+            self.tokens.complete(attempt).map_err(ApiError::internal)?;
+            return Ok(grant);
+        }
+        let reserved = self.tokens.reserve(attempt).map_err(ApiError::internal)?;
+        reserved.map_err(rejected)?;
+        match create_node(context, machine, &grant).await {
+            Ok(()) => self.tokens.complete(attempt).map_err(ApiError::internal)?,
+            Err(error) => {
+                self.tokens.release(attempt).map_err(ApiError::internal)?;
+                return Err(error);
+            }
+        }
+        Ok(grant)
+    }
 }
 
-/// Registers the machine's credential and creates its Node, as far as that is not done yet.
-async fn admit(context: RouteContext<'_>, machine: &JoinRequest, grant: &JoinGrant) -> Result<(), ApiError> {
+/// Writes the outcome of a join to the audit log.
+fn record(token: &str, node: &str, outcome: &Result<JoinGrant, ApiError>) {
+    let token_id: String = token
+        .split('.')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(16)
+        .collect();
+    let node: String = node.chars().take(MAX_NAME).collect();
+    match outcome {
+        Ok(grant) => {
+            tracing::info!(target: "audit", node, pool = grant.pool, token_id, code = 200, "node joined");
+        }
+        Err(error) => {
+            let code = error.code.as_u16();
+            tracing::warn!(target: "audit", node, token_id, code, reason = error.message, "join rejected");
+        }
+    }
+}
+
+/// Whether a machine has joined already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Registration {
+    Complete,
+    None,
+}
+
+/// Returns whether the machine has joined already; an error if its name or credential is in use.
+fn registration(context: RouteContext<'_>, machine: &JoinRequest) -> Result<Registration, ApiError> {
     let identity = Identity::node(&machine.node);
-    let node = context
+    let target = context
         .registry
         .cluster_target("", "v1", "nodes", &machine.node)?;
-    let node_exists = context.registry.get(&node).is_ok();
+    let node = context.registry.get(&target).ok();
     let owner = context.tokens.identify(&machine.credential);
-    let is_registered = owner.as_ref().is_some_and(|(owner, _)| *owner == identity);
-    if node_exists && !is_registered {
-        return Err(name_taken(&machine.node));
-    }
-    if !is_registered {
-        // A token of another identity must not change its owner.
-        if owner.is_some() || !is_credential(&machine.credential) {
-            return Err(ApiError::bad_request("the credential cannot be used"));
+    if let Some(node) = node {
+        let bound = TokenLifetime::WhileNodeExists {
+            uid: node.metadata.uid.clone(),
+        };
+        let is_deleted = node.metadata.deletion_timestamp.is_some();
+        if is_deleted || owner != Some((identity, bound)) {
+            return Err(name_taken(&machine.node));
         }
+        return Ok(Registration::Complete);
+    }
+    // A token of another identity must not change its owner.
+    let is_foreign = owner.is_some_and(|(owner, _)| owner != identity);
+    if is_foreign || !is_credential(&machine.credential) {
+        return Err(ApiError::bad_request("the credential cannot be used"));
+    }
+    Ok(Registration::None)
+}
+
+/// Registers the machine's credential for a new Node, then creates the Node.
+async fn create_node(
+    context: RouteContext<'_>,
+    machine: &JoinRequest,
+    grant: &JoinGrant,
+) -> Result<(), ApiError> {
+    let identity = Identity::node(&machine.node);
+    let target = context
+        .registry
+        .cluster_target("", "v1", "nodes", &machine.node)?;
+    let uid = new_uid()?;
+    // The credential comes first: a Node without one could never be used by the machine that created it. A credential
+    // without its Node authenticates nothing.
+    context
+        .tokens
+        .register_node_token(&identity, &uid, &machine.credential)
+        .map_err(ApiError::internal)?;
+    let write = WriteContext {
+        uid: Some(uid),
+        ..WriteContext::internal(MANAGER)
+    };
+    let object = node_object(&machine.node, grant);
+    if let Err(error) = context.registry.create(&target, &write, object).await {
+        // Most likely an invalid Node name.
         context
             .tokens
-            .register_node_token(&identity, &machine.credential)
+            .revoke(&identity.user)
             .map_err(ApiError::internal)?;
-    }
-    if !node_exists {
-        let object = node_object(&machine.node, grant);
-        let created = context
-            .registry
-            .create(&node, &WriteContext::internal(MANAGER), object)
-            .await;
-        if let Err(error) = created {
-            // Most likely an invalid Node name; without a Node the credential has no use.
-            context
-                .tokens
-                .revoke(&identity.user)
-                .map_err(ApiError::internal)?;
-            return Err(error);
-        }
+        return Err(error);
     }
     Ok(())
+}
+
+fn rejected(rejection: JoinTokenRejection) -> ApiError {
+    match rejection {
+        JoinTokenRejection::NodeName { .. } => {
+            ApiError::bad_request(format!("{rejection}; choose its name with --node-name"))
+        }
+        _ => ApiError::unauthorized_because(rejection.to_string()),
+    }
 }
 
 impl ExtraRoute for JoinTokensRoute {
@@ -161,6 +250,7 @@ impl ExtraRoute for JoinTokensRoute {
     fn serve<'a>(&'a self, context: RouteContext<'a>, request: RouteRequest<'a>) -> RouteFuture<'a> {
         Box::pin(async move {
             match (request.method, request.below) {
+                (&Method::GET, []) => Ok(self.list()),
                 (&Method::POST, []) => self.issue(context, request),
                 (&Method::DELETE, [id]) => self.revoke(id),
                 _ => Err(ApiError::method_not_allowed()),
@@ -172,6 +262,9 @@ impl ExtraRoute for JoinTokensRoute {
 impl JoinTokensRoute {
     fn issue(&self, context: RouteContext<'_>, request: RouteRequest<'_>) -> Result<RouteResponse, ApiError> {
         let wanted: JoinTokenRequest = parse(request.body)?;
+        if wanted.grant.max_uses == Some(0) {
+            return Err(ApiError::bad_request("a join token can be used at least once"));
+        }
         let lifetime = SignedDuration::from_secs(wanted.seconds);
         if lifetime <= SignedDuration::ZERO || lifetime > MAX_LIFETIME {
             return Err(ApiError::bad_request(
@@ -195,6 +288,13 @@ impl JoinTokensRoute {
                 "expires": issued.expires,
             }),
         })
+    }
+
+    fn list(&self) -> RouteResponse {
+        RouteResponse {
+            status: StatusCode::OK,
+            body: json!({"items": self.tokens.list()}),
+        }
     }
 
     fn revoke(&self, id: &str) -> Result<RouteResponse, ApiError> {

@@ -16,6 +16,8 @@ mod metrics;
 mod node_policy;
 pub mod nodes;
 mod progress;
+#[cfg(test)]
+mod revocation_tests;
 pub mod simulation;
 mod summary;
 
