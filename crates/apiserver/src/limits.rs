@@ -19,12 +19,23 @@ const IN_FLIGHT: usize = 300;
 const IN_FLIGHT_PER_CALLER: usize = 100;
 /// Slots reserved for administrators and the components of the embedding program, which write for thousands of nodes.
 const IN_FLIGHT_RESERVED: usize = 400;
+/// Open watches of nodes and users: several for each node of the largest supported fleet.
+const WATCHES: usize = 40_000;
+/// Open watches of one node or user; a daemon has fewer than ten.
+const WATCHES_PER_CALLER: usize = 100;
+/// Open watches reserved for administrators and components.
+const WATCHES_RESERVED: usize = 5_000;
+/// The Events that a node creates at once, and in the hour after which they expire.
+const EVENTS_PER_NODE: f64 = 500.0;
+const EVENTS_PER_SECOND: f64 = EVENTS_PER_NODE / 3600.0;
 /// Unauthenticated requests in flight, to the few routes that authenticate on their own.
 const IN_FLIGHT_OPEN: usize = 8;
 const OPEN_BODY_BYTES: usize = 4 << 10;
 const OPEN_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a request waits for a free slot before it is answered with 429.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(10);
+/// When a client with too many watches retries.
+const WATCH_RETRY_SECONDS: u32 = 5;
 /// A caller's rate: enough for a controller at full speed, too little for a runaway loop to starve other callers.
 const RATE_PER_SECOND: f64 = 1000.0;
 const BURST: f64 = 5000.0;
@@ -41,14 +52,103 @@ pub struct RequestLimits {
     in_flight: Arc<Semaphore>,
     reserved: Arc<Semaphore>,
     open: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
+    reserved_watches: Arc<Semaphore>,
     budgets: Mutex<HashMap<String, CallerBudget>>,
 }
 
 #[derive(Clone, Debug)]
 struct CallerBudget {
+    rate: TokenBucket,
+    in_flight: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
+}
+
+impl CallerBudget {
+    fn new(now: Instant) -> Self {
+        Self {
+            rate: TokenBucket::full(BURST, now),
+            in_flight: Arc::new(Semaphore::new(IN_FLIGHT_PER_CALLER)),
+            watches: Arc::new(Semaphore::new(WATCHES_PER_CALLER)),
+        }
+    }
+
+    fn is_idle(&self, now: Instant) -> bool {
+        self.in_flight.available_permits() == IN_FLIGHT_PER_CALLER
+            && self.watches.available_permits() == WATCHES_PER_CALLER
+            && self.rate.is_full(RATE_PER_SECOND, BURST, now)
+    }
+}
+
+/// A budget that is refilled at a constant rate.
+#[derive(Clone, Copy, Debug)]
+struct TokenBucket {
     left: f64,
     at: Instant,
-    in_flight: Arc<Semaphore>,
+}
+
+impl TokenBucket {
+    fn full(capacity: f64, now: Instant) -> Self {
+        Self {
+            left: capacity,
+            at: now,
+        }
+    }
+
+    fn available(&self, per_second: f64, capacity: f64, now: Instant) -> f64 {
+        let earned = now.saturating_duration_since(self.at).as_secs_f64() * per_second;
+        (self.left + earned).min(capacity)
+    }
+
+    fn is_full(&self, per_second: f64, capacity: f64, now: Instant) -> bool {
+        self.available(per_second, capacity, now) >= capacity
+    }
+
+    /// Takes one token and returns whether there was one.
+    fn spend(&mut self, per_second: f64, capacity: f64, now: Instant) -> bool {
+        self.left = self.available(per_second, capacity, now);
+        self.at = now;
+        if self.left < 1.0 {
+            return false;
+        }
+        self.left -= 1.0;
+        true
+    }
+}
+
+/// One token bucket for each key.
+#[derive(Debug)]
+pub(crate) struct KeyedBuckets {
+    per_second: f64,
+    capacity: f64,
+    by_key: Mutex<HashMap<String, TokenBucket>>,
+}
+
+impl KeyedBuckets {
+    pub fn new(per_second: f64, capacity: f64) -> Self {
+        Self {
+            per_second,
+            capacity,
+            by_key: Mutex::default(),
+        }
+    }
+
+    /// Returns the buckets that limit the Events of each node.
+    pub fn events_of_nodes() -> Self {
+        Self::new(EVENTS_PER_SECOND, EVENTS_PER_NODE)
+    }
+
+    /// Takes one token of a key and returns whether there was one.
+    pub fn spend(&self, key: &str, now: Instant) -> bool {
+        let mut by_key = self.by_key.lock();
+        if by_key.len() > MAX_CALLERS {
+            by_key.retain(|_, bucket| !bucket.is_full(self.per_second, self.capacity, now));
+        }
+        by_key
+            .entry(key.to_owned())
+            .or_insert_with(|| TokenBucket::full(self.capacity, now))
+            .spend(self.per_second, self.capacity, now)
+    }
 }
 
 /// The slots of one request, free again when this is dropped.
@@ -67,6 +167,8 @@ impl Default for RequestLimits {
             in_flight: Arc::new(Semaphore::new(IN_FLIGHT)),
             reserved: Arc::new(Semaphore::new(IN_FLIGHT_RESERVED)),
             open: Arc::new(Semaphore::new(IN_FLIGHT_OPEN)),
+            watches: Arc::new(Semaphore::new(WATCHES)),
+            reserved_watches: Arc::new(Semaphore::new(WATCHES_RESERVED)),
             budgets: Mutex::new(HashMap::new()),
         }
     }
@@ -97,33 +199,46 @@ impl RequestLimits {
         Ok(RequestPermit { _slots: vec![slot] })
     }
 
+    /// Admits a watch. The permit is held until it ends. It does not wait: watches last long.
+    pub fn admit_watch(&self, identity: &Identity) -> Result<RequestPermit, ApiError> {
+        let slots = if identity.is_in(MASTERS) || identity.is_in(COMPONENTS) {
+            vec![Arc::clone(&self.reserved_watches)]
+        } else {
+            let of_caller = self.with_budget(&identity.user, Instant::now(), |budget| {
+                Arc::clone(&budget.watches)
+            });
+            vec![of_caller, Arc::clone(&self.watches)]
+        };
+        let acquired: Result<Vec<_>, _> = slots.into_iter().map(Semaphore::try_acquire_owned).collect();
+        match acquired {
+            Ok(slots) => Ok(RequestPermit { _slots: slots }),
+            Err(_) => Err(ApiError::too_many_requests(
+                format!(
+                    "Too many open watches of {:?}, please try again later.",
+                    identity.user
+                ),
+                WATCH_RETRY_SECONDS,
+            )),
+        }
+    }
+
     fn slots_of(&self, user: &str) -> Arc<Semaphore> {
-        let budgets = self.budgets.lock();
-        let budget = budgets.get(user).map(|budget| Arc::clone(&budget.in_flight));
-        budget.unwrap_or_else(|| Arc::new(Semaphore::new(IN_FLIGHT_PER_CALLER)))
+        self.with_budget(user, Instant::now(), |budget| Arc::clone(&budget.in_flight))
+    }
+
+    fn with_budget<R>(&self, user: &str, now: Instant, read: impl FnOnce(&mut CallerBudget) -> R) -> R {
+        let mut budgets = self.budgets.lock();
+        if budgets.len() > MAX_CALLERS {
+            budgets.retain(|_, budget| !budget.is_idle(now));
+        }
+        let budget = budgets
+            .entry(user.to_owned())
+            .or_insert_with(|| CallerBudget::new(now));
+        read(budget)
     }
 
     fn spend(&self, user: &str, now: Instant) -> bool {
-        let mut budgets = self.budgets.lock();
-        if budgets.len() > MAX_CALLERS {
-            budgets.retain(|_, budget| {
-                let is_idle = budget.in_flight.available_permits() == IN_FLIGHT_PER_CALLER;
-                !is_idle || now.duration_since(budget.at).as_secs_f64() * RATE_PER_SECOND < BURST
-            });
-        }
-        let budget = budgets.entry(user.to_owned()).or_insert_with(|| CallerBudget {
-            left: BURST,
-            at: now,
-            in_flight: Arc::new(Semaphore::new(IN_FLIGHT_PER_CALLER)),
-        });
-        let earned = now.duration_since(budget.at).as_secs_f64() * RATE_PER_SECOND;
-        budget.left = (budget.left + earned).min(BURST);
-        budget.at = now;
-        if budget.left < 1.0 {
-            return false;
-        }
-        budget.left -= 1.0;
-        true
+        self.with_budget(user, now, |budget| budget.rate.spend(RATE_PER_SECOND, BURST, now))
     }
 }
 
@@ -197,6 +312,38 @@ mod tests {
         assert!(limits.admit_open().is_err());
         drop(held);
         assert!(limits.admit_open().is_ok());
+    }
+
+    #[test]
+    fn one_caller_opened_any_number_of_watches() {
+        let limits = RequestLimits::default();
+        let node = Identity::node("greedy");
+        let mut held: Vec<_> = (0..WATCHES_PER_CALLER)
+            .map(|_| limits.admit_watch(&node).unwrap())
+            .collect();
+        let rejected = limits.admit_watch(&node).unwrap_err();
+        assert_eq!(rejected.code, http::StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(rejected.retry_after, Some(WATCH_RETRY_SECONDS));
+        assert!(limits.admit_watch(&Identity::node("other")).is_ok());
+        held.pop();
+        assert!(limits.admit_watch(&node).is_ok());
+    }
+
+    #[test]
+    fn components_and_administrators_have_watches_of_their_own() {
+        let limits = RequestLimits::default();
+        let held: Vec<_> = (0..WATCHES / WATCHES_PER_CALLER)
+            .flat_map(|caller| {
+                let node = Identity::node(&caller.to_string());
+                (0..WATCHES_PER_CALLER)
+                    .map(|_| limits.admit_watch(&node).unwrap())
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        assert_eq!(held.len(), WATCHES);
+        assert!(limits.admit_watch(&Identity::node("one-more")).is_err());
+        assert!(limits.admit_watch(&Identity::admin()).is_ok());
+        assert!(limits.admit_watch(&Identity::component("operator")).is_ok());
     }
 
     #[test]

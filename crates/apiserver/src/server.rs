@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admission::Admission;
+use crate::audit::RejectionLog;
 use crate::auth::{
     self, AuthenticatedCaller, Authorizer, Credential, Identity, NodeRestriction, Pki, PkiError,
     RbacEscalation, TokenStore, TokenStoreError,
@@ -113,7 +114,7 @@ impl ApiServer {
         auth::node_tokens::prune(&store, &tokens)?;
         let pki = Arc::new(Pki::open(&data_directory.join("pki"), options.clock.now())?);
         let mut admission: Vec<Arc<dyn Admission>> =
-            vec![Arc::new(NodeRestriction), Arc::new(RbacEscalation)];
+            vec![Arc::new(NodeRestriction::default()), Arc::new(RbacEscalation)];
         admission.extend(options.admission);
         let registry = Arc::new(ObjectRegistry::new(store, options.clock, admission));
         bootstrap::prepare(&registry)
@@ -141,6 +142,7 @@ impl ApiServer {
             limits: RequestLimits::default(),
             metrics: ApiMetrics::default(),
             schemas: SchemaCache::default(),
+            rejections: RejectionLog::default(),
             bookmark_interval: options.bookmark_interval,
             stop: stopped,
         });
@@ -207,6 +209,21 @@ impl ApiServer {
         self.pki.rotate_clients(self.api.registry.clock().now())?;
         self.api.tokens.revoke_group(auth::MASTERS)?;
         self.api.tokens.announce_revocation();
+        Ok(())
+    }
+
+    /// Revokes the credentials of administrators as [`ApiServer::revoke_administrators`] does, and writes a new
+    /// kubeconfig.
+    pub fn rotate_administrators(&self, url: &str) -> Result<PathBuf, ServerError> {
+        self.revoke_administrators()?;
+        self.write_kubeconfig(url)
+    }
+
+    /// Revokes the credentials of administrators in the data directory of a server that does not run.
+    pub fn revoke_administrators_of(data_directory: &Path) -> Result<(), ServerError> {
+        let pki = Pki::open(&data_directory.join("pki"), SystemClock.now())?;
+        pki.rotate_clients(SystemClock.now())?;
+        TokenStore::open(&data_directory.join("tokens.json"))?.revoke_group(auth::MASTERS)?;
         Ok(())
     }
 

@@ -45,6 +45,10 @@ impl Log {
     }
 }
 
+/// The target of the kube client's warnings about responses that it cannot decode. They contain the whole body, which can
+/// be a Secret. The caller gets the error without it.
+const KUBE_CLIENT: &str = "kube_client::client";
+
 /// Returns the log filter of a level. Libraries log less than we do at every level, because their traces can contain
 /// secrets.
 fn filter(level: LogLevel) -> Targets {
@@ -54,7 +58,10 @@ fn filter(level: LogLevel) -> Targets {
         LogLevel::Trace => (LevelFilter::TRACE, LevelFilter::INFO),
         LogLevel::TraceAll => (LevelFilter::TRACE, LevelFilter::DEBUG),
     };
-    Targets::new().with_default(others).with_target(OURS, ours)
+    Targets::new()
+        .with_default(others)
+        .with_target(OURS, ours)
+        .with_target(KUBE_CLIENT, LevelFilter::ERROR)
 }
 
 #[cfg(test)]
@@ -82,6 +89,10 @@ mod tests {
                 "{level:?}"
             );
             assert!(!reported.would_enable(other, &Level::TRACE), "{level:?}");
+            assert!(
+                !reported.would_enable("kube_client::client", &Level::WARN),
+                "{level:?}"
+            );
         }
     }
 }

@@ -7,6 +7,7 @@ mod input;
 mod leader;
 mod log;
 mod output;
+mod rotating_file;
 mod runtime;
 mod screen;
 mod table;

@@ -64,7 +64,7 @@ impl Up {
             .unwrap()
     }
 
-    /// Returns the join command, without the name of the program.
+    /// Returns the arguments of the join command, with the token as an option instead of standard input.
     fn invitation(&self, options: &[&str]) -> Vec<String> {
         // Pools do not exist immediately after the start.
         let printed = eventually("a join token is made", || {
@@ -73,9 +73,36 @@ impl Up {
         });
         let printed = String::from_utf8(printed.stdout).unwrap();
         let words: Vec<&str> = printed.split_whitespace().collect();
-        assert_eq!(words[0], "mco", "{printed}");
         assert_eq!(printed.lines().count(), 1, "one line to paste: {printed}");
-        words[1..].iter().map(|word| (*word).to_owned()).collect()
+        let [
+            "echo",
+            token,
+            "|",
+            "mco",
+            "daemon",
+            "join",
+            "--server",
+            server,
+            "--ca-hash",
+            hash,
+            "--token-file",
+            "-",
+        ] = words[..]
+        else {
+            panic!("another command: {printed}");
+        };
+        [
+            "daemon",
+            "join",
+            "--server",
+            server,
+            "--token",
+            token,
+            "--ca-hash",
+            hash,
+        ]
+        .map(str::to_owned)
+        .into()
     }
 
     fn pool(&self) -> Value {
@@ -167,6 +194,13 @@ fn a_machine_joins_survives_a_kill_and_loses_its_access_with_its_node() {
         (found == "pool ntp.example\n").then_some(())
     });
     eventually("and the pool is updated", || up.is_updated_with(1));
+
+    let arguments = fs::read_to_string(format!("/proc/{}/cmdline", joined.0.id())).unwrap();
+    assert!(arguments.contains("start"), "{arguments}");
+    assert!(
+        !arguments.contains(&invitation[5]),
+        "every user of the machine reads the token: {arguments}"
+    );
 
     // Killed immediately, and resumed without a token.
     drop(joined);
@@ -362,6 +396,82 @@ fn a_rejected_join_reports_the_reason_and_the_remedy() {
         "{text}"
     );
     assert!(!scratch.path().join("empty").exists(), "asking makes nothing");
+}
+
+#[test]
+fn a_token_is_read_from_standard_input_used_once_and_listed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let up = Up::start(scratch.path(), "127.0.0.1");
+    let mut arguments = up.invitation(&["--once", "--node-names", "lab-*"]);
+    let token = arguments.remove(5);
+    arguments[4] = "--token-file=-".to_owned();
+    let piped = |name: &str| {
+        let root = scratch.path().join(name);
+        let mut command = join(&arguments, &root, &[]);
+        let file = scratch.path().join("token");
+        fs::write(&file, format!("{token}\n")).unwrap();
+        command.stdin(fs::File::open(file).unwrap());
+        command
+    };
+    let refused = piped("rack-1").output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("lab-*") && text.contains("--node-name"), "{text}");
+    let _joined = logged(piped("lab-1"), &scratch.path().join("join.log"));
+    eventually("the machine is in", || up.node("lab-1"));
+    let refused = piped("lab-2").output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("used 1 of 1 times"), "{text}");
+
+    let listed = mco(&["up", "--list-join-tokens", "--data-dir"])
+        .arg(&up.process.data)
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains("1 of 1") && listed.contains("lab-*"), "{listed}");
+    let log = fs::read_to_string(up.process.data.join("mco.log")).unwrap();
+    assert!(log.contains("join rejected") && log.contains("rack-1"), "{log}");
+}
+
+#[test]
+fn administrator_credentials_are_rotated_while_nodes_keep_their_access() {
+    let scratch = tempfile::tempdir().unwrap();
+    let up = Up::start(scratch.path(), "127.0.0.1");
+    let root = scratch.path().join("lab-1");
+    let _joined = logged(
+        join(&up.invitation(&[]), &root, &[]),
+        &scratch.path().join("join.log"),
+    );
+    eventually("the machine is in", || up.node("lab-1").filter(is_ready));
+    let copy = scratch.path().join("kubeconfig-copy");
+    fs::copy(up.process.data.join("kubeconfig"), &copy).unwrap();
+    let status = |kubeconfig: &Path| {
+        let mut command = mco(&["status", "--kubeconfig"]);
+        command.arg(kubeconfig).output().unwrap()
+    };
+    assert!(status(&copy).status.success());
+    let rotated = mco(&["up", "--rotate", "--data-dir"])
+        .arg(&up.process.data)
+        .output()
+        .unwrap();
+    assert!(rotated.status.success(), "{rotated:?}");
+    assert!(!status(&copy).status.success(), "the old credentials are invalid");
+    let answer = status(&up.process.data.join("kubeconfig"));
+    assert!(answer.status.success(), "{answer:?}");
+    let nodes: Api<Node> = Api::all(up.client.clone());
+    let rejected = up.runtime.block_on(nodes.get_opt("lab-1"));
+    assert!(rejected.is_err(), "also on an open connection");
+
+    let kubeconfig = root.join("etc/machine-config-daemon/kubeconfig");
+    let own = up.runtime.block_on(async {
+        let file = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
+        let options = kube::config::KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(file, &options)
+            .await
+            .unwrap();
+        let nodes: Api<Node> = Api::all(kube::Client::try_from(config).unwrap());
+        nodes.get("lab-1").await
+    });
+    assert!(own.is_ok(), "{own:?}");
 }
 
 /// Other machines use another address than loopback, which the certificate has to contain.

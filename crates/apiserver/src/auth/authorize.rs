@@ -48,7 +48,7 @@ impl AuthorizationDecision {
 /// Authorization rules of the embedding program.
 ///
 /// They are consulted for callers that the built-in rules do not allow: after the node authorizer for nodes, before
-/// RBAC for other users.
+/// RBAC for other users. For components they come first.
 pub trait Authorizer: Send + Sync + Debug {
     /// Returns a final decision, or `None` to leave the request to the next authorizer.
     ///
@@ -83,7 +83,7 @@ pub fn authorize(
         return AuthorizationDecision::allow("everyone may ask about themselves");
     }
     if identity.is_in(COMPONENTS) {
-        return AuthorizationDecision::allow("a component of the system");
+        return authorize_component(identity, wanted, store, extra);
     }
     let by_node_rules = identity.node_name().map(|node| node::authorize(node, wanted));
     if let Some(allowed) = by_node_rules.as_ref().filter(|decision| decision.is_allowed()) {
@@ -95,6 +95,22 @@ pub fn authorize(
     by_extra_rules
         .or(by_node_rules)
         .unwrap_or_else(|| rbac::authorize(identity, wanted, store))
+}
+
+/// Components may do anything but act as other users, unless the embedding program denies it.
+fn authorize_component(
+    identity: &Identity,
+    wanted: &RequestAttributes,
+    store: &ObjectStore,
+    extra: &[Arc<dyn Authorizer>],
+) -> AuthorizationDecision {
+    if wanted.verb == "impersonate" {
+        return AuthorizationDecision::deny("a component of the system acts as itself");
+    }
+    extra
+        .iter()
+        .find_map(|authorizer| authorizer.authorize(identity, wanted, store))
+        .unwrap_or_else(|| AuthorizationDecision::allow("a component of the system"))
 }
 
 fn authorize_path(

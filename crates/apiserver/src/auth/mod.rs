@@ -29,7 +29,8 @@ pub use tokens::{TokenLifetime, TokenStore, TokenStoreError};
 
 /// The group of administrators; its members may do anything.
 pub const MASTERS: &str = "system:masters";
-/// The group of the components of the embedding program; its members may do anything.
+/// The group of the components of the embedding program. Its members may do anything but impersonate, except what an
+/// [`Authorizer`] denies.
 pub const COMPONENTS: &str = "system:mco";
 pub const NODES: &str = "system:nodes";
 pub const NODE_USER_PREFIX: &str = "system:node:";

@@ -4,9 +4,13 @@
 //! its object in the path and an update could change more than a node may.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
+
+use http::StatusCode;
 
 use super::authorize::{AuthorizationDecision, RequestAttributes};
 use crate::admission::{Admission, AdmissionOperation, AdmissionRequest, Rejection};
+use crate::limits::KeyedBuckets;
 use crate::meta::{self, JsonObject};
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
@@ -55,8 +59,18 @@ pub(super) fn authorize(node: &str, wanted: &RequestAttributes) -> Authorization
 }
 
 /// Rejects writes of a node to other nodes' objects, and to the spec, owners, finalizers and labels of its own.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NodeRestriction;
+#[derive(Debug)]
+pub struct NodeRestriction {
+    events: KeyedBuckets,
+}
+
+impl Default for NodeRestriction {
+    fn default() -> Self {
+        Self {
+            events: KeyedBuckets::events_of_nodes(),
+        }
+    }
+}
 
 impl Admission for NodeRestriction {
     fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<JsonObject>, Rejection> {
@@ -69,7 +83,10 @@ impl Admission for NodeRestriction {
         ) {
             ("", "nodes") => "node",
             ("coordination.k8s.io", "leases") => "lease",
-            ("" | "events.k8s.io", "events") => return check_event(node, request).map(|()| None),
+            ("" | "events.k8s.io", "events") => {
+                check_event(node, request)?;
+                return self.check_event_quota(node, request).map(|()| None);
+            }
             _ => return Ok(None),
         };
         if request.name != node {
@@ -88,6 +105,22 @@ impl Admission for NodeRestriction {
             }
         }
         Ok(None)
+    }
+}
+
+impl NodeRestriction {
+    /// A node's Events must not use all memory, nor expire those of others early.
+    fn check_event_quota(&self, node: &str, request: &AdmissionRequest<'_>) -> Result<(), Rejection> {
+        let is_new = request.operation == AdmissionOperation::Create && !request.dry_run;
+        if !is_new || self.events.spend(node, Instant::now()) {
+            return Ok(());
+        }
+        Err(Rejection {
+            code: StatusCode::TOO_MANY_REQUESTS,
+            message: format!(
+                "node {node:?} has created too many events within an hour, please try again later"
+            ),
+        })
     }
 }
 

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Body;
 use tokio::sync::watch;
 
@@ -33,7 +33,7 @@ pub use body::ApiBody;
 pub use extra_routes::{ExtraRoute, RouteAccess, RouteContext, RouteFuture, RouteRequest, RouteResponse};
 pub use schemas::SchemaCache;
 
-use crate::audit;
+use crate::audit::RejectionLog;
 use crate::auth::{
     self, AuthenticatedCaller, AuthorizationDecision, Authorizer, Credential, Identity, Pki,
     RequestAttributes, TokenHash, TokenLifetime, TokenStore,
@@ -56,6 +56,7 @@ pub struct Api {
     pub limits: RequestLimits,
     pub metrics: ApiMetrics,
     pub schemas: SchemaCache,
+    pub rejections: RejectionLog,
     pub bookmark_interval: Duration,
     /// Becomes true when the server stops, which ends open watches.
     pub stop: watch::Receiver<bool>,
@@ -140,7 +141,12 @@ impl Api {
                 let body = body::read(body, limit, timeout).await?;
                 return extra_routes::serve(&self, route, &head.method, &[], &head.headers, &body).await;
             }
-            let AuthenticatedCaller { identity, credential } = self.identify(&head.headers, connection)?;
+            let caller = self.identify(&head.headers, connection).inspect_err(|error| {
+                if error.code == StatusCode::UNAUTHORIZED {
+                    self.rejections.unauthenticated(&head.method, &path);
+                }
+            })?;
+            let AuthenticatedCaller { identity, credential } = caller;
             let query = QueryParameters::parse(head.uri.query().unwrap_or_default());
             let is_watch = head.method == Method::GET && query.is_watch();
             let _permit = self.limits.admit(&identity, is_watch).await?;
@@ -236,7 +242,7 @@ impl Api {
         match self.authorize(identity, wanted) {
             AuthorizationDecision::Allowed { .. } => Ok(()),
             AuthorizationDecision::Denied { because } => {
-                audit::denied(identity, wanted);
+                self.rejections.denied(identity, wanted);
                 Err(auth::forbidden(identity, wanted, &because))
             }
         }

@@ -50,7 +50,7 @@ pub(super) async fn serve(
         },
     };
     let outcome = request.run(path.watch).await;
-    if !matches!(verb, "get" | "list" | "watch") {
+    if audit::is_recorded(&call.identity, verb, &request.target) {
         audit::write(
             &call.identity,
             verb,
@@ -231,6 +231,7 @@ impl ResourceRequest<'_> {
     }
 
     async fn watch(&self, legacy: bool) -> Result<Response<ApiBody>, ApiError> {
+        let permit = self.api.limits.admit_watch(&self.call.identity)?;
         let (presenter, _) = self.presenter(true)?;
         let options = self.call.query.watch_options()?;
         let mut selection = self.selection()?;
@@ -263,7 +264,7 @@ impl ResourceRequest<'_> {
             timeout: options.timeout.unwrap_or_else(|| WATCH_LASTS + self.spread()),
         };
         let watch = ObjectWatch::new(Arc::clone(&registry.store), spec, start, self.api.stop.clone());
-        let open = self.api.metrics.watch_opened();
+        let open = (self.api.metrics.watch_opened(), permit);
         let access = StreamAccess::new(self.api, &self.call.credential);
         let frames = stream::unfold(
             (watch, access, open),

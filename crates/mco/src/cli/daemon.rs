@@ -71,8 +71,8 @@ pub struct DaemonStart {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mco daemon join --server https://10.0.0.5:7443 --token 1a2b3c4d.V3x...
-  mco daemon join --server https://10.0.0.5:7443 --token 1a2b3c4d.V3x... --node-name lab-7 --root /srv/nodes/lab-7
+  echo 1a2b3c4d.V3x... | mco daemon join --server https://10.0.0.5:7443 --token-file -
+  mco daemon join --server https://10.0.0.5:7443 --token-file token --node-name lab-7 --root /srv/nodes/lab-7
 
 mco up --join-token prints the whole command. The token contains the fingerprint of its server's CA, so nothing is sent
 to any other server. The machine gets its own Node and a credential for that Node alone, in
@@ -85,9 +85,12 @@ pub struct DaemonJoin {
     /// Address of the mco up to join.
     #[arg(long, value_name = "URL")]
     pub server: String,
-    /// The join token.
+    /// File with the join token; - for standard input.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// The join token. Other users of this machine see it while the command runs; prefer --token-file.
     #[arg(long, value_name = "TOKEN", env = "MCO_JOIN_TOKEN", hide_env_values = true)]
-    pub token: String,
+    pub token: Option<String>,
     /// Require this CA fingerprint; it must match the one in the token.
     #[arg(long, value_name = "sha256:HASH")]
     pub ca_hash: Option<CaFingerprint>,

@@ -20,17 +20,28 @@ Examples:
   mco up --data-dir /var/lib/mco --port 6443 --listen 0.0.0.0
   mco up --join-token
   mco up --join-token --pool infra --ttl 1h
+  mco up --join-token --once --node-names 'lab-*'
+  mco up --list-join-tokens
+  mco up --rotate
   mco up --fresh
 
 A real machine joins a running mco up without any Kubernetes: --join-token,
 on the same host and with the same --data-dir, prints the command to run on the
 machine. Any number of machines can join its pool with the token until it expires
-or is revoked; only its hash is stored. kubectl delete node NAME revokes that
-machine's access.
+or is revoked, unless --once, --max-uses or --node-names limit it; only its hash is
+stored. kubectl delete node NAME revokes that machine's access and ends its open
+watches. The machine can join again only with a token that is still valid; revoke
+the token to keep it out.
+
+--rotate revokes all credentials of administrators: copies of the kubeconfig stop
+working, also on open connections, and a new kubeconfig is in the data directory.
+Nodes keep their access. It works on a running mco up and on a stopped one. Browsers
+that are logged in to the console stay so until mco up stops.
 
 All state is in one directory, with the administrator's kubeconfig in
-<data-dir>/kubeconfig and the log in <data-dir>/mco.log. Ctrl-C stops it;
-the next start resumes, also after a crash. Root is not required.
+<data-dir>/kubeconfig and the log in <data-dir>/mco.log, which is rotated at 16 MiB
+to mco.log.1 up to mco.log.4. Ctrl-C stops it; the next start resumes, also after a
+crash. Root is not required.
 
 Startup progress is shown on standard error. Then it prints the kubeconfig path,
 three commands to try, and the console's address. That address logs in one
@@ -83,6 +94,9 @@ pub struct Up {
     /// Run only the API server, with nothing installed in it.
     #[arg(long)]
     pub bare: bool,
+    /// Revoke all credentials of administrators, write a new kubeconfig, and exit.
+    #[arg(long, conflicts_with_all = ["fresh", "join_token", "list_join_tokens", "revoke_join_token"])]
+    pub rotate: bool,
     #[command(flatten)]
     pub join: JoinTokenArguments,
 }
@@ -122,7 +136,19 @@ pub struct JoinTokenArguments {
     /// Lifetime of the token, for example 30m or 24h.
     #[arg(long, value_name = "TIME", default_value = "24h")]
     pub ttl: SignedDuration,
+    /// Let one machine join with the token, and no more; the same as --max-uses 1.
+    #[arg(long, requires = "join_token", conflicts_with = "max_uses")]
+    pub once: bool,
+    /// Let this many machines join with the token; any number by default.
+    #[arg(long, value_name = "N", requires = "join_token", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_uses: Option<u32>,
+    /// Let machines join only with these Node names, in which * matches anything.
+    #[arg(long, value_name = "PATTERN", requires = "join_token")]
+    pub node_names: Option<String>,
+    /// List the tokens with their uses and limits, and exit.
+    #[arg(long, conflicts_with = "join_token")]
+    pub list_join_tokens: bool,
     /// Revoke a token by the name that was printed with it, and exit.
-    #[arg(long, value_name = "NAME", conflicts_with = "join_token")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["join_token", "list_join_tokens"])]
     pub revoke_join_token: Option<String>,
 }

@@ -1,7 +1,10 @@
 //! `mco daemon join`: joins a real machine, or a directory that simulates one, to a running `mco up`.
 
 use std::fs;
+use std::io::{self, Read as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,13 +21,16 @@ use crate::cli::daemon::{DaemonJoin, MachineOptions};
 use crate::output::{self, CommandOutcome};
 use crate::runtime;
 
+/// More than any token has.
+const MAX_TOKEN_FILE: u64 = 4096;
 const SERVICE: &str = "mco-daemon.service";
 /// Timeout of a request with the existing credential. On timeout the machine joins again, which reports why the server
 /// does not respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub fn run(arguments: &DaemonJoin) -> anyhow::Result<CommandOutcome> {
-    let invitation: Invitation = arguments.token.parse()?;
+    let token = token(arguments)?;
+    let invitation: Invitation = token.parse()?;
     if let Some(hash) = arguments.ca_hash
         && hash != invitation.authority
     {
@@ -54,7 +60,44 @@ pub fn run(arguments: &DaemonJoin) -> anyhow::Result<CommandOutcome> {
         return Ok(CommandOutcome::Done);
     }
     output::print("running until Ctrl-C; mco daemon start resumes it\n")?;
+    if std::env::args().any(|argument| argument.contains(&token)) {
+        return restart_without_token(arguments);
+    }
     daemon::keep(machine, membership, arguments.metrics_listen)
+}
+
+/// Reads the join token from the file, the option or the environment variable.
+fn token(arguments: &DaemonJoin) -> anyhow::Result<String> {
+    let text = match (&arguments.token_file, &arguments.token) {
+        (Some(path), _) if path == Path::new("-") => {
+            let mut text = String::new();
+            io::stdin()
+                .take(MAX_TOKEN_FILE)
+                .read_to_string(&mut text)
+                .context("cannot read the join token from standard input")?;
+            text
+        }
+        (Some(path), _) => fs::read_to_string(path)
+            .with_context(|| format!("cannot read the join token {}", path.display()))?,
+        (None, Some(token)) => token.clone(),
+        (None, None) => bail!("a join token is required: --token-file FILE, or - for standard input"),
+    };
+    Ok(text.trim().to_owned())
+}
+
+/// Replaces this process by the daemon of the machine. Any user can read the arguments of a process, and this one runs
+/// for as long as the machine.
+fn restart_without_token(arguments: &DaemonJoin) -> anyhow::Result<CommandOutcome> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut start = Command::new(program);
+    start
+        .args(["daemon", "start", "--root"])
+        .arg(&arguments.machine.root)
+        .env_remove("MCO_JOIN_TOKEN");
+    if let Some(address) = arguments.metrics_listen {
+        start.arg("--metrics-listen").arg(address.to_string());
+    }
+    Err(start.exec()).context("cannot start the daemon of this machine")
 }
 
 /// Returns the client of a machine that has joined.

@@ -11,6 +11,7 @@ use mco_apiserver::{ApiServer, ApiServerOptions, ApiService, Identity};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+use super::component_policy::ComponentPolicy;
 use super::joining;
 use super::node_policy::NodePolicy;
 
@@ -28,7 +29,7 @@ impl TestCluster {
         let directory = tempfile::tempdir().unwrap();
         let options = ApiServerOptions {
             admission: vec![Arc::new(NodePolicy)],
-            authorizers: vec![Arc::new(NodePolicy)],
+            authorizers: vec![Arc::new(NodePolicy), Arc::new(ComponentPolicy)],
             extra_routes: joining::routes(directory.path()).unwrap(),
             ..ApiServerOptions::default()
         };
@@ -467,4 +468,60 @@ async fn a_node_token_reaches_the_machine_configs_that_concern_it() {
     let events = "/api/v1/namespaces/default/events";
     assert_eq!(with_token(&cluster, &token, post, events, event).await.0, made);
     assert_eq!(with_token(&cluster, &token, get, events, nothing).await.0, no);
+}
+
+#[tokio::test]
+async fn a_component_read_every_secret_and_acted_as_any_user() {
+    let cluster = TestCluster::start().await;
+    let component = || cluster.server.service_as(Identity::component("operator"));
+    for (expected, path) in [
+        (StatusCode::OK, "openshift-machine-config-operator/secrets"),
+        (StatusCode::NOT_FOUND, "openshift-config/secrets/pull-secret"),
+        (StatusCode::FORBIDDEN, "openshift-config/secrets/other"),
+        (StatusCode::FORBIDDEN, "default/secrets"),
+    ] {
+        let path = format!("/api/v1/namespaces/{path}");
+        let (status, answer) = send(component(), None, Method::GET, &path, Value::Null).await;
+        assert_eq!(status, expected, "{path}: {answer}");
+    }
+    let (status, _) = send(component(), None, Method::GET, "/api/v1/secrets", Value::Null).await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    let request = Request::get("/api/v1/nodes")
+        .header("impersonate-user", "bob")
+        .body(Full::new(Bytes::new()))
+        .unwrap();
+    let response = component().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn a_node_filled_the_memory_with_events() {
+    let cluster = TestCluster::start().await;
+    for node in ["a", "b"] {
+        let (status, _) = cluster
+            .request(Method::POST, NODES, json!({"metadata": {"name": node}}))
+            .await;
+        assert_eq!(status, StatusCode::CREATED);
+    }
+    let events = "/api/v1/namespaces/default/events";
+    let event = |node: &str| {
+        json!({"metadata": {"generateName": "e-"}, "involvedObject": {"kind": "Node", "name": node}, "reason": "R",
+            "source": {"host": node}})
+    };
+    let post = async |node: &str| {
+        let service = cluster.server.service_as(Identity::node(node));
+        send(service, None, Method::POST, events, event(node)).await
+    };
+    let mut created = 0;
+    let rejected = loop {
+        let (status, answer) = post("a").await;
+        if status != StatusCode::CREATED {
+            break (status, answer);
+        }
+        created += 1;
+        assert!(created < 1000, "no limit");
+    };
+    assert_eq!(rejected.0, StatusCode::TOO_MANY_REQUESTS, "{}", rejected.1);
+    assert_eq!(rejected.1["details"]["retryAfterSeconds"], 60);
+    assert_eq!(post("b").await.0, StatusCode::CREATED);
 }

@@ -14,9 +14,11 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 use super::admission::MachineConfigAdmission;
+use super::component_policy::ComponentPolicy;
 use super::data_directory::{self, START_OVER};
 use super::ignition_server::IgnitionServerFiles;
 use super::node_policy::NodePolicy;
+use super::rotation::{RotationRoute, SharedRotation};
 use super::{DataDirectory, addresses, joining};
 use crate::cli::Up;
 
@@ -42,11 +44,14 @@ impl ControlPlane {
         if !arguments.bare {
             admission.push(Arc::new(MachineConfigAdmission::new(Arc::clone(&in_use))));
         }
+        let rotation = Arc::new(RotationRoute::default());
+        let mut extra_routes =
+            joining::routes(directory.path()).map_err(|error| unusable(directory, error.into()))?;
+        extra_routes.push(Arc::new(SharedRotation(Arc::clone(&rotation))));
         let options = ApiServerOptions {
             admission,
-            authorizers: vec![Arc::new(NodePolicy)],
-            extra_routes: joining::routes(directory.path())
-                .map_err(|error| unusable(directory, error.into()))?,
+            authorizers: vec![Arc::new(NodePolicy), Arc::new(ComponentPolicy)],
+            extra_routes,
             hosts: addresses::names(arguments.listen, &arguments.advertise),
             ..ApiServerOptions::default()
         };
@@ -57,8 +62,10 @@ impl ControlPlane {
         server
             .write_kubeconfig(&url)
             .map_err(|error| unusable(directory, error))?;
+        let server = Arc::new(server);
+        rotation.set_server(&server, &url);
         Ok(Self {
-            server: Arc::new(server),
+            server,
             in_use,
             listener: Arc::new(Mutex::new(Some(listener))),
             url,

@@ -1,26 +1,34 @@
 //! The data directory of `mco up`.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{Access, access};
+
+use crate::rotating_file::RotatingFile;
 
 /// Marks a directory as ours.
 const STORE: &str = "store.redb";
 const NODES: &str = "nodes";
 
 /// The files in it, apart from the roots of nodes. Those that exist must have been created by `mco up`.
-const FILES: [&str; 14] = [
+const FILES: [&str; 20] = [
     STORE,
     "console",
     "join-tokens.json",
     "kubeconfig",
     "mco.log",
+    "mco.log.1",
+    "mco.log.2",
+    "mco.log.3",
+    "mco.log.4",
     "pki/ca.crt",
     "pki/ca.key",
+    "pki/client-ca.crt",
+    "pki/client-ca.key",
     "server/bootstrap/ca.crt",
     "server/bootstrap/token",
     "server/ca.crt",
@@ -30,6 +38,10 @@ const FILES: [&str; 14] = [
     "tokens.json",
 ];
 const DIRECTORIES: [&str; 5] = ["", NODES, "pki", "server", "server/bootstrap"];
+
+/// The size at which the log is rotated, and the number of earlier logs.
+const LOG_BYTES: u64 = 16 << 20;
+const OLD_LOGS: u8 = 4;
 
 /// The remedy when something in the directory is broken.
 pub const START_OVER: &str = "to start over with an empty directory, use --fresh";
@@ -115,14 +127,20 @@ impl DataDirectory {
         self.path.join("mco.log")
     }
 
-    pub fn log(&self) -> anyhow::Result<File> {
+    pub fn log(&self) -> anyhow::Result<RotatingFile> {
         let path = self.log_path();
-        OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(&path)
+        RotatingFile::open(&path, LOG_BYTES, OLD_LOGS)
             .map_err(|error| anyhow!("cannot write {}: {error}; {NO_PERMISSION}", path.display()))
+    }
+
+    /// Returns whether an `mco up` has created this directory.
+    pub fn has_store(&self) -> bool {
+        self.path.join(STORE).exists()
+    }
+
+    /// Returns whether an `mco up` runs on this directory.
+    pub fn is_in_use(&self) -> bool {
+        is_locked(&self.path)
     }
 }
 
@@ -221,13 +239,15 @@ fn clear(path: &Path) -> anyhow::Result<()> {
             path.display()
         );
     }
-    // The process that uses the store holds a lock on it.
-    if let Ok(store) = File::open(&store)
-        && let Err(TryLockError::WouldBlock) = store.try_lock()
-    {
+    if is_locked(path) {
         return Err(in_use(path));
     }
     fs::remove_dir_all(path).map_err(unusable)
+}
+
+/// Returns whether a process uses the store, which holds a lock on it.
+fn is_locked(path: &Path) -> bool {
+    File::open(path.join(STORE)).is_ok_and(|store| matches!(store.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 pub fn in_use(path: &Path) -> anyhow::Error {

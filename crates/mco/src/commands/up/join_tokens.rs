@@ -1,4 +1,5 @@
-//! `mco up --join-token`: requests a token from the running `mco up` and prints the command that uses it.
+//! `mco up --join-token`: requests a token from the running `mco up` and prints the command that uses it. Tokens are
+//! listed and revoked here, too.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, TcpStream};
@@ -13,10 +14,12 @@ use mco_api::vocabulary::{labels, names};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::join_token_store::ListedJoinToken;
 use super::{DataDirectory, addresses};
 use crate::cli::Up;
 use crate::connection::{Connection, to_cli_error};
 use crate::output;
+use crate::table::Table;
 
 /// On the same machine, a listener accepts at once.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -33,10 +36,17 @@ struct IssuedToken {
 pub async fn issue(arguments: &Up, directory: &DataDirectory) -> anyhow::Result<()> {
     let (client, config) = connect(directory).await?;
     let pool = &arguments.join.pool;
+    let max_uses = if arguments.join.once {
+        Some(1)
+    } else {
+        arguments.join.max_uses
+    };
     let body = json!({
         "pool": pool,
         "labels": labels_of(&client, pool).await?,
         "seconds": arguments.join.ttl.as_secs(),
+        "maxUses": max_uses,
+        "nodeNames": arguments.join.node_names,
     });
     let request = Request::post("/join-tokens").body(body.to_string().into_bytes())?;
     let issued: IssuedToken = to_cli_error(client.request(request).await, "create a join token")?;
@@ -47,12 +57,54 @@ pub async fn issue(arguments: &Up, directory: &DataDirectory) -> anyhow::Result<
         authority,
         expires,
     } = issued;
+    let machines = match max_uses {
+        Some(1) => "one machine".to_owned(),
+        Some(max) => format!("each of up to {max} machines"),
+        None => "each machine".to_owned(),
+    };
     output::aside(format!(
-        "run on each machine to join pool {pool}, until {expires:.0} (to revoke it: mco up --revoke-join-token {id}):"
+        "run on {machines} to join pool {pool}, until {expires:.0} (to revoke it: mco up --revoke-join-token {id}):"
     ));
+    // Through standard input: all users of a machine see the arguments of its processes.
     output::print(&format!(
-        "mco daemon join --server https://{server} --token {token} --ca-hash {authority}\n"
+        "echo {token} | mco daemon join --server https://{server} --ca-hash {authority} --token-file -\n"
     ))
+}
+
+#[derive(Deserialize)]
+struct JoinTokenList {
+    items: Vec<ListedJoinToken>,
+}
+
+/// Prints the join tokens as a table.
+pub async fn list(directory: &DataDirectory) -> anyhow::Result<()> {
+    let (client, _) = connect(directory).await?;
+    let request = Request::get("/join-tokens").body(Vec::new())?;
+    let found: JoinTokenList = to_cli_error(client.request(request).await, "list the join tokens")?;
+    if found.items.is_empty() {
+        output::aside("there are no join tokens; create one with mco up --join-token");
+        return Ok(());
+    }
+    let now = Timestamp::now();
+    let mut table = Table::new(["NAME", "POOL", "USES", "NODES", "EXPIRES"]);
+    for token in found.items {
+        table.row(row(token, now));
+    }
+    output::print(&table.to_string())
+}
+
+fn row(token: ListedJoinToken, now: Timestamp) -> [String; 5] {
+    let uses = match token.grant.max_uses {
+        Some(max) => format!("{} of {max}", token.uses),
+        None => token.uses.to_string(),
+    };
+    let expires = if token.expires <= now {
+        format!("{:.0} (expired)", token.expires)
+    } else {
+        format!("{:.0}", token.expires)
+    };
+    let nodes = token.grant.node_names.unwrap_or_else(|| "*".to_owned());
+    [token.id, token.grant.pool, uses, nodes, expires]
 }
 
 pub async fn revoke(directory: &DataDirectory, id: &str) -> anyhow::Result<()> {
@@ -69,7 +121,7 @@ pub async fn revoke(directory: &DataDirectory, id: &str) -> anyhow::Result<()> {
     ))
 }
 
-async fn connect(directory: &DataDirectory) -> anyhow::Result<(Client, Config)> {
+pub(super) async fn connect(directory: &DataDirectory) -> anyhow::Result<(Client, Config)> {
     let kubeconfig = directory.kubeconfig();
     let not_running = || {
         anyhow!(

@@ -4,6 +4,7 @@
 mod access_tests;
 mod addresses;
 mod admission;
+mod component_policy;
 mod console;
 mod control_plane;
 mod data_directory;
@@ -18,6 +19,7 @@ pub mod nodes;
 mod progress;
 #[cfg(test)]
 mod revocation_tests;
+mod rotation;
 pub mod simulation;
 mod summary;
 
@@ -41,7 +43,8 @@ use data_directory::DataDirectory;
 const FIELD_MANAGER: FieldManager = FieldManager::new("mco-up");
 
 pub fn run(arguments: Up) -> anyhow::Result<CommandOutcome> {
-    if arguments.join.join_token || arguments.join.revoke_join_token.is_some() {
+    let join = &arguments.join;
+    if join.join_token || join.list_join_tokens || join.revoke_join_token.is_some() || arguments.rotate {
         return run_on_existing(&arguments);
     }
     let directory = DataDirectory::open(arguments.data_dir.clone(), arguments.fresh)?;
@@ -58,6 +61,8 @@ fn run_on_existing(arguments: &Up) -> anyhow::Result<CommandOutcome> {
     runtime::block_on(async {
         match &arguments.join.revoke_join_token {
             Some(id) => join_tokens::revoke(&directory, id).await,
+            None if arguments.join.list_join_tokens => join_tokens::list(&directory).await,
+            None if arguments.rotate => rotation::rotate(&directory).await,
             None => join_tokens::issue(arguments, &directory).await,
         }
     })?;
