@@ -91,7 +91,7 @@ mod tests {
         let path = directory.path().join("mco.log");
         let mut log = RotatingFile::open(&path, 100, 2).unwrap();
         for number in 0..100 {
-            writeln!(log, "line {number:03}").unwrap();
+            log.write_all(format!("line {number:03}\n").as_bytes()).unwrap();
         }
         let mut names: Vec<String> = fs::read_dir(directory.path())
             .unwrap()
@@ -104,7 +104,7 @@ mod tests {
             .concat();
         let lines: Vec<&str> = all.lines().collect();
         assert_eq!(lines.last(), Some(&"line 099"));
-        assert_eq!(lines.len(), 31, "in order, without gaps: {lines:?}");
+        assert_eq!(lines.len(), 23, "in order, without gaps: {lines:?}");
         for name in names {
             let metadata = fs::metadata(directory.path().join(name)).unwrap();
             assert!(metadata.len() <= 100);

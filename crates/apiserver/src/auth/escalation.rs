@@ -28,12 +28,9 @@ impl Admission for RbacEscalation {
         if request.groups.iter().any(|group| group == MASTERS) || only_garbage_collection(request) {
             return Ok(None);
         }
+        let groups: Vec<&str> = request.groups.iter().map(String::as_str).collect();
         let author = Author {
-            identity: Identity {
-                user: request.user.to_owned(),
-                groups: request.groups.to_vec(),
-                impersonated_by: None,
-            },
+            identity: Identity::new(request.user, &groups),
             namespace: request.namespace,
             store: request.store,
         };

@@ -243,11 +243,8 @@ impl TokenEntry {
     }
 
     fn identity(&self) -> Identity {
-        Identity {
-            user: self.user.clone(),
-            groups: self.groups.clone(),
-            impersonated_by: None,
-        }
+        let groups: Vec<&str> = self.groups.iter().map(String::as_str).collect();
+        Identity::new(self.user.as_str(), &groups)
     }
 }
 

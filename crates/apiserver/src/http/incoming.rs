@@ -38,7 +38,7 @@ impl ResourceRequest<'_> {
             dry_run: query.dry_run(options_kind)?,
             field_validation: query.field_validation(options_kind)?,
             managed_fields: ManagedFieldsUpdate::Pending,
-            uid: None,
+            object_uid: None,
         })
     }
 

@@ -159,7 +159,7 @@ impl ObjectRegistry {
         context: &WriteContext,
         object: &mut JsonObject,
     ) -> Result<(), ApiError> {
-        let uid = match &context.uid {
+        let uid = match &context.object_uid {
             Some(uid) => uid.clone(),
             None => generate::uid()?,
         };

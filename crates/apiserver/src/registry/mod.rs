@@ -52,7 +52,7 @@ pub struct WriteContext {
     pub field_validation: FieldValidation,
     pub managed_fields: ManagedFieldsUpdate,
     /// The UID of the object that a create stores; a random one if unset. Only the embedding program sets it.
-    pub uid: Option<String>,
+    pub object_uid: Option<String>,
 }
 
 impl WriteContext {
@@ -65,7 +65,7 @@ impl WriteContext {
             dry_run: false,
             field_validation: FieldValidation::Ignore,
             managed_fields: ManagedFieldsUpdate::Pending,
-            uid: None,
+            object_uid: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the access to the embedded API that `mco up` adds: joining, and the rights of nodes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -309,6 +310,7 @@ async fn with_machine_configs() -> TestCluster {
         json!({"metadata": {"name": "b"}}),
     )
     .await;
+    let mut uids = BTreeMap::new();
     for (pool, label) in [
         ("worker", "node-role.kubernetes.io/worker"),
         ("master", "node-role.kubernetes.io/master"),
@@ -318,7 +320,8 @@ async fn with_machine_configs() -> TestCluster {
         let selector = json!({"matchLabels": {label: ""}});
         let spec = json!({"nodeSelector": selector, "configuration": {"name": format!("rendered-{pool}-1")}});
         let object = json!({"metadata": {"name": pool}, "spec": spec});
-        create(&cluster, "machineconfigpools", "MachineConfigPool", object).await;
+        let uid = create(&cluster, "machineconfigpools", "MachineConfigPool", object).await;
+        uids.insert(pool, uid);
     }
     for (name, pool) in [
         ("rendered-worker-0", "worker"),
@@ -326,7 +329,7 @@ async fn with_machine_configs() -> TestCluster {
         ("rendered-master-1", "master"),
     ] {
         let owner = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
-            "name": pool, "uid": "u", "controller": true});
+            "name": pool, "uid": uids[pool], "controller": true});
         let object = json!({"metadata": {"name": name, "ownerReferences": [owner]}});
         create(&cluster, "machineconfigs", "MachineConfig", object).await;
     }
@@ -343,13 +346,15 @@ async fn with_machine_configs() -> TestCluster {
     cluster
 }
 
-async fn create(cluster: &TestCluster, plural: &str, kind: &str, mut object: Value) {
+/// Creates an object and returns its UID.
+async fn create(cluster: &TestCluster, plural: &str, kind: &str, mut object: Value) -> Value {
     object["apiVersion"] = json!("machineconfiguration.openshift.io/v1");
     object["kind"] = json!(kind);
     let (status, answer) = cluster
         .request(Method::POST, &format!("{MACHINES}/{plural}"), object)
         .await;
     assert_eq!(status, StatusCode::CREATED, "{answer}");
+    answer["metadata"]["uid"].clone()
 }
 
 #[tokio::test]

@@ -1,10 +1,6 @@
 //! The web console of `mco up`, for the user who started it.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
 
 use anyhow::Context;
 use mco_console::ConsoleOptions;
@@ -44,7 +40,8 @@ pub async fn start(
     let path = directory.console();
     let announce = move |code: &str| {
         let url = format!("http://{address}/login?code={code}");
-        if let Err(error) = write_private(&path, &format!("{url}\n")) {
+        // Private: the code logs in as the administrator, as the kubeconfig beside it does.
+        if let Err(error) = mco_http::write_private(&path, format!("{url}\n").as_bytes()) {
             tracing::error!("writing {}: {error}", path.display());
         }
         announced.send_replace(Some(url));
@@ -61,17 +58,4 @@ pub async fn start(
     let announced = first.wait_for(Option::is_some).await;
     let announced = announced.context("the console did not start")?.clone();
     announced.context("the console did not start")
-}
-
-/// Mode 0600: the code logs in as the administrator, as the kubeconfig beside it does.
-fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)?;
-    file.write_all(text.as_bytes())?;
-    fs::rename(&new, path)
 }

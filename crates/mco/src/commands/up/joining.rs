@@ -214,7 +214,7 @@ async fn create_node(
         .register_node_token(&identity, &uid, &machine.credential)
         .map_err(ApiError::internal)?;
     let write = WriteContext {
-        uid: Some(uid),
+        object_uid: Some(uid),
         ..WriteContext::internal(MANAGER)
     };
     let object = node_object(&machine.node, grant);
