@@ -1,5 +1,5 @@
-//! The audit log: one line per write, per read of a Secret and per rejected request, with user, verb, object and result.
-//! It never contains the object itself.
+//! The audit log: one line per write, per read of a Secret and per rejected request, with user, verb, object and
+//! result. It never contains the object itself.
 //!
 //! Rejections are limited per caller, so that a caller without permissions cannot rotate the log away.
 

@@ -50,7 +50,7 @@ fn binding(name: &str, role: &str, user: &str) -> Value {
         "subjects": [{"apiGroup": group, "kind": "User", "name": user}]})
 }
 
-fn role(name: &str, rules: Value) -> Value {
+fn role(name: &str, rules: &Value) -> Value {
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
         "rules": rules})
 }
@@ -115,22 +115,8 @@ async fn a_role_is_not_escalated_by_update_patch_or_apply() {
     let new = format!("{roles}/new?fieldManager=t");
     let aggregated = json!({"metadata": {"name": "sum"}, "aggregationRule": {"clusterRoleSelectors": [{}]}});
     for (what, method, path, content_type, body, expected) in [
-        (
-            "create",
-            Method::POST,
-            &roles,
-            JSON,
-            role("x", secrets.clone()),
-            no,
-        ),
-        (
-            "update",
-            Method::PUT,
-            &own,
-            JSON,
-            role("held", secrets.clone()),
-            no,
-        ),
+        ("create", Method::POST, &roles, JSON, role("x", &secrets), no),
+        ("update", Method::PUT, &own, JSON, role("held", &secrets), no),
         (
             "merge patch",
             Method::PATCH,
@@ -160,7 +146,7 @@ async fn a_role_is_not_escalated_by_update_patch_or_apply() {
             Method::PATCH,
             &apply,
             "application/apply-patch+yaml",
-            role("held", secrets.clone()),
+            role("held", &secrets),
             no,
         ),
         (
@@ -168,7 +154,7 @@ async fn a_role_is_not_escalated_by_update_patch_or_apply() {
             Method::PATCH,
             &new,
             "application/apply-patch+yaml",
-            role("new", secrets),
+            role("new", &secrets),
             no,
         ),
         ("aggregation", Method::POST, &roles, JSON, aggregated, no),
@@ -185,7 +171,7 @@ async fn a_role_is_not_escalated_by_update_patch_or_apply() {
             Method::PUT,
             &own,
             JSON,
-            role("held", configmaps),
+            role("held", &configmaps),
             ok,
         ),
     ] {
@@ -219,8 +205,8 @@ async fn the_verbs_escalate_and_bind_allow_it() {
         format!("{RBAC}/clusterrolebindings"),
     );
     for (expected, path, body) in [
-        (StatusCode::CREATED, &roles, role("chosen", secrets.clone())),
-        (StatusCode::FORBIDDEN, &roles, role("another", secrets)),
+        (StatusCode::CREATED, &roles, role("chosen", &secrets)),
+        (StatusCode::FORBIDDEN, &roles, role("another", &secrets)),
         (StatusCode::CREATED, &bindings, binding("chosen", "chosen", "bob")),
         (
             StatusCode::FORBIDDEN,

@@ -45,8 +45,8 @@ impl Log {
     }
 }
 
-/// The target of the kube client's warnings about responses that it cannot decode. They contain the whole body, which can
-/// be a Secret. The caller gets the error without it.
+/// The target of the kube client's warnings about responses that it cannot decode. They contain the whole body, which
+/// can be a Secret. The caller gets the error without it.
 const KUBE_CLIENT: &str = "kube_client::client";
 
 /// Returns the log filter of a level. Libraries log less than we do at every level, because their traces can contain

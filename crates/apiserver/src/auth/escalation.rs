@@ -1,7 +1,7 @@
 //! Privilege escalation prevention of RBAC, as in Kubernetes: a caller grants only permissions that it has itself.
 //!
-//! A role needs every rule that it contains, or the verb `escalate` on it. A binding needs every rule of the role that it
-//! refers to, or the verb `bind` on that role.
+//! A role needs every rule that it contains, or the verb `escalate` on it. A binding needs every rule of the role that
+//! it refers to, or the verb `bind` on that role.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

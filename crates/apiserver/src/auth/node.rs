@@ -14,8 +14,8 @@ use crate::limits::KeyedBuckets;
 use crate::meta::{self, JsonObject};
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
-/// Labels that a kubelet sets on its own Node. Any other label could be the selector of workloads or of a group of nodes;
-/// only administrators set them.
+/// Labels that a kubelet sets on its own Node. Any other label could be the selector of workloads or of a group of
+/// nodes; only administrators set them.
 const KUBELET_LABELS: [&str; 11] = [
     "kubernetes.io/hostname",
     "kubernetes.io/os",

@@ -61,8 +61,8 @@ enum EarlierLifetime {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenLifetime {
     UntilRevoked,
-    /// For a node's token: it is valid while the Node with this UID exists. Another Node with the same name does not make
-    /// it valid again.
+    /// For a node's token: it is valid while the Node with this UID exists. Another Node with the same name does not
+    /// make it valid again.
     WhileNodeExists {
         uid: String,
     },

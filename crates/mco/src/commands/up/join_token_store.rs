@@ -84,8 +84,8 @@ struct StoredJoinToken {
     /// The number of completed joins.
     #[serde(default)]
     uses: u32,
-    /// Joins that have begun: the hash of the machine's credential by the name of its Node. A machine that retries after
-    /// a crash of the server does not use the token twice.
+    /// Joins that have begun: the hash of the machine's credential by the name of its Node. A machine that retries
+    /// after a crash of the server does not use the token twice.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pending: BTreeMap<String, String>,
 }

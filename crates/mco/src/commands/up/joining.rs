@@ -2,8 +2,8 @@
 //!
 //! The machine generates its credential and stores it before it sends it, so that a retry after a lost response, a
 //! crash or a restart changes nothing. The Node is created here, because the token and not the machine determines the
-//! pool. The credential is bound to the UID of that Node: after it is deleted, only a new join under the rules of a valid
-//! token restores access.
+//! pool. The credential is bound to the UID of that Node: after it is deleted, only a new join under the rules of a
+//! valid token restores access.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -116,7 +116,10 @@ impl JoinRoute {
         machine: Result<&JoinRequest, &ApiError>,
     ) -> Result<JoinGrant, ApiError> {
         let now = context.registry.clock().now();
-        let grant = self.tokens.authenticate(token, now).map_err(rejected)?;
+        let grant = self
+            .tokens
+            .authenticate(token, now)
+            .map_err(|rejection| rejected(&rejection))?;
         let machine = machine.map_err(|error| ApiError::bad_request(error.message.clone()))?;
         let _lock = self.lock.lock().await;
         let attempt = JoinAttempt {
@@ -130,7 +133,7 @@ impl JoinRoute {
             return Ok(grant);
         }
         let reserved = self.tokens.reserve(attempt).map_err(ApiError::internal)?;
-        reserved.map_err(rejected)?;
+        reserved.map_err(|rejection| rejected(&rejection))?;
         match create_node(context, machine, &grant).await {
             Ok(()) => self.tokens.complete(attempt).map_err(ApiError::internal)?,
             Err(error) => {
@@ -229,7 +232,7 @@ async fn create_node(
     Ok(())
 }
 
-fn rejected(rejection: JoinTokenRejection) -> ApiError {
+fn rejected(rejection: &JoinTokenRejection) -> ApiError {
     match rejection {
         JoinTokenRejection::NodeName { .. } => {
             ApiError::bad_request(format!("{rejection}; choose its name with --node-name"))

@@ -1,7 +1,7 @@
 //! The access of nodes to the machine config API, for the embedded control plane.
 //!
-//! A node reads the MachineConfigs that it uses, pools and cluster-wide settings, and writes its own MachineConfigNode. A
-//! real cluster has RBAC and ValidatingAdmissionPolicies instead; see `mco install`.
+//! A node reads the MachineConfigs that it uses, pools and cluster-wide settings, and writes its own MachineConfigNode.
+//! A real cluster has RBAC and ValidatingAdmissionPolicies instead; see `mco install`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! `mco up --rotate`: revokes all credentials of administrators and creates new ones.
 //!
-//! Client certificates have a CA of their own. Replacing it revokes all of them at once, without a list of serial numbers
-//! that could be incomplete. Nodes authenticate with tokens and trust the CA of the server, which stays.
+//! Client certificates have a CA of their own. Replacing it revokes all of them at once, without a list of serial
+//! numbers that could be incomplete. Nodes authenticate with tokens and trust the CA of the server, which stays.
 
 use std::sync::{Arc, OnceLock, Weak};
 
