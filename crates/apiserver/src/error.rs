@@ -168,6 +168,7 @@ impl ApiError {
                 Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
             }
             PatchError::Contradictory(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message),
+            PatchError::OutOfTime(_) => Self::timeout(&message),
         }
     }
 
