@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::num::NonZero;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
@@ -27,8 +27,6 @@ use crate::error::ApiError;
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Requests of one node or user on the pool. Its further ones wait, and do not delay those of other callers.
 const PER_CALLER: usize = 2;
-/// The number of calls of [`is_out_of_time`] for one reading of the clock, which costs more than the call.
-const CALLS_PER_READING: u32 = 64;
 
 /// The time limit of the request was reached, or its client has gone away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +60,6 @@ pub fn is_out_of_time() -> bool {
 struct TimeLimit {
     at: Instant,
     reached: AtomicBool,
-    calls: AtomicU32,
 }
 
 impl TimeLimit {
@@ -70,7 +67,6 @@ impl TimeLimit {
         Self {
             at: Instant::now() + limit,
             reached: AtomicBool::new(false),
-            calls: AtomicU32::new(0),
         }
     }
 
@@ -78,12 +74,11 @@ impl TimeLimit {
         if self.reached.load(Ordering::Relaxed) {
             return true;
         }
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        if call.is_multiple_of(CALLS_PER_READING) && Instant::now() >= self.at {
+        let reached = Instant::now() >= self.at;
+        if reached {
             self.end();
-            return true;
         }
-        false
+        reached
     }
 
     fn end(&self) {

@@ -3,6 +3,7 @@
 //! The semantics of the verbs are in [`crate::registry`]; this layer translates.
 
 mod body;
+mod cost;
 mod discovery;
 mod documents;
 mod extra_routes;
@@ -37,6 +38,7 @@ use crate::audit;
 use crate::auth::{
     self, AuthorizationDecision, Authorizer, Identity, Pki, RequestAttributes, TokenLifetime, TokenStore,
 };
+use crate::cpu::CpuPool;
 use crate::error::ApiError;
 use crate::limits::RequestLimits;
 use crate::metrics::ApiMetrics;
@@ -53,6 +55,7 @@ pub struct Api {
     pub authorizers: Vec<Arc<dyn Authorizer>>,
     pub extra_routes: Vec<Arc<dyn ExtraRoute>>,
     pub limits: RequestLimits,
+    pub cpu: CpuPool,
     pub metrics: ApiMetrics,
     pub schemas: SchemaCache,
     pub bookmark_interval: Duration,
@@ -138,14 +141,14 @@ impl Api {
             let is_watch = head.method == Method::GET && query.is_watch();
             let _permit = self.limits.admit(&identity, is_watch).await?;
             let body = body::read(body, self.limits.body_bytes, self.limits.body_timeout).await?;
-            let call = ApiCall {
+            let call = Arc::new(ApiCall {
                 method: head.method,
                 path,
                 query,
                 headers: head.headers,
                 body,
                 identity,
-            };
+            });
             self.dispatch(&call).await
         };
         let response = match outcome.await {
@@ -213,7 +216,7 @@ impl Api {
         }
     }
 
-    async fn dispatch(self: &Arc<Self>, call: &ApiCall) -> Result<Response<ApiBody>, ApiError> {
+    async fn dispatch(self: &Arc<Self>, call: &Arc<ApiCall>) -> Result<Response<ApiBody>, ApiError> {
         match RequestPath::parse(&call.path) {
             RequestPath::Resource(path) => resources::serve(self, call, path).await,
             RequestPath::Other(parts) => {
@@ -226,6 +229,12 @@ impl Api {
                 if let Some((route, below)) = extra_routes::authorized(self, &parts) {
                     return extra_routes::serve(self, route, &call.method, below, &call.headers, &call.body)
                         .await;
+                }
+                if parts.first().is_some_and(|part| part == "openapi") {
+                    let (api, call) = (Arc::clone(self), Arc::clone(call));
+                    let identity = call.identity.clone();
+                    let work = async move { documents::serve(&api, &call, &parts) };
+                    return self.cpu.run(&identity, work).await;
                 }
                 documents::serve(self, call, &parts)
             }
