@@ -402,6 +402,15 @@ impl From<StoreError> for ApiError {
                 "RequestEntityTooLarge",
                 format!("Request entity too large: {error}"),
             ),
+            StoreError::Unwritable { .. } => {
+                let mut refused = Self::new(
+                    StatusCode::INSUFFICIENT_STORAGE,
+                    "InsufficientStorage",
+                    error.to_string(),
+                );
+                refused.retry_after = Some(1);
+                refused
+            }
             other => Self::internal(other),
         }
     }

@@ -19,7 +19,8 @@ pub(super) fn is_heavy(request: &ResourceRequest<'_>) -> bool {
     match request.verb {
         "watch" => false,
         "list" => store.count(&definition.storage) > INLINE_OBJECTS,
-        "deletecollection" => true,
+        // It takes one write per object, mostly waiting for the disk, and may take longer than the pool's limit.
+        "deletecollection" => request.call.body.len() > INLINE_BYTES,
         "get" => is_large(request),
         // A small object can have expensive rules, and a small definition an expensive schema.
         _ => {

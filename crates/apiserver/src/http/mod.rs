@@ -127,7 +127,7 @@ impl Api {
                 || self.identify(&head.headers, connection.clone()).is_ok()
                 || !head.headers.contains_key(AUTHORIZATION))
         {
-            return documents::health(&path, head.uri.query().unwrap_or_default());
+            return documents::health(&self.registry.store, &path, head.uri.query().unwrap_or_default());
         }
         let outcome = async {
             if let Some(route) = extra_routes::open(&self, &path) {

@@ -205,7 +205,7 @@ impl ObjectRegistry {
         }
         if new == old || only_times_differ(&old, &new) {
             // The version may not be durable yet, and must not be visible to clients before.
-            self.store.reached(current.revision).await;
+            self.store.durable(current).await?;
             return Ok(written(Arc::clone(current)));
         }
         if context.dry_run {
