@@ -168,9 +168,10 @@ impl ResourceRequest<'_> {
             }
             "create" if !self.target.name.is_empty() => Err(ApiError::method_not_allowed()),
             "create" => self.create().await,
-            "get" => self.get(),
+            "get" => self.get().await,
             "list" => self.list().await,
             "watch" => self.watch(legacy_watch).await,
+            "update" | "patch" if self.target.name.is_empty() => Err(ApiError::method_not_allowed()),
             "update" => self.update().await,
             "patch" => self.patch().await,
             "delete" => self.delete().await,
@@ -209,7 +210,7 @@ impl ResourceRequest<'_> {
                 Ok(created_status())
             }
             ("token", _) => reviews::token(self.api, self.call, &self.target),
-            (_, "get") => self.get(),
+            (_, "get") => self.get().await,
             (_, "update") => self.update().await,
             (_, "patch") => self.patch().await,
             _ => Err(ApiError::method_not_allowed()),
@@ -236,8 +237,12 @@ impl ResourceRequest<'_> {
         Ok(selection)
     }
 
-    fn get(&self) -> Result<Response<ApiBody>, ApiError> {
+    async fn get(&self) -> Result<Response<ApiBody>, ApiError> {
         let (presenter, encoding) = self.presenter(false)?;
+        self.api
+            .registry
+            .wait_for(self.call.query.get_revision()?)
+            .await?;
         let stored = self.api.registry.get(&self.target)?;
         let mut response = respond::encode(encoding, StatusCode::OK, vec![presenter.object(&stored)?])?;
         self.warn(&mut response, &[]);
