@@ -22,10 +22,10 @@ use tokio::task::AbortHandle;
 use crate::auth::{COMPONENTS, Identity, MASTERS};
 use crate::error::ApiError;
 
-/// The time of a request on the pool, including the time it waits for a thread. The largest valid request needs a
+/// The time of a request on these threads, including the time it waits for a thread. The largest valid request needs a
 /// fraction of a second.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
-/// Requests of one node or user on the pool. Its further ones wait, and do not delay those of other callers.
+/// Requests of one node or user on these threads. Its further ones wait, and do not delay those of other callers.
 const PER_CALLER: usize = 2;
 
 /// The time limit of the request was reached, or its client has gone away.
@@ -44,7 +44,7 @@ tokio::task_local! {
     static LIMIT: Arc<TimeLimit>;
 }
 
-/// Returns an error if the current request is out of time. Work outside of the pool has no limit.
+/// Returns an error if the current request is out of time. Work elsewhere has no limit.
 pub fn check() -> Result<(), OutOfTime> {
     if is_out_of_time() { Err(OutOfTime) } else { Ok(()) }
 }
@@ -88,7 +88,7 @@ impl TimeLimit {
 
 /// Threads for requests that need much CPU time.
 #[derive(Debug)]
-pub struct CpuPool {
+pub struct CpuThreads {
     time_limit: Duration,
     shared: Lane,
     /// For administrators and components, so that the requests of nodes do not delay them.
@@ -96,13 +96,13 @@ pub struct CpuPool {
     callers: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-impl Default for CpuPool {
+impl Default for CpuThreads {
     fn default() -> Self {
         Self::with_time_limit(TIME_LIMIT)
     }
 }
 
-impl CpuPool {
+impl CpuThreads {
     fn with_time_limit(time_limit: Duration) -> Self {
         Self {
             time_limit,
@@ -112,7 +112,7 @@ impl CpuPool {
         }
     }
 
-    /// Runs the work of a request on the pool, and returns 504 when it is out of time.
+    /// Runs the work of a request on these threads, and returns 504 when it is out of time.
     ///
     /// As after any timeout, a write that has already reached the store can still become durable.
     pub async fn run<F, T>(&self, identity: &Identity, work: F) -> Result<T, ApiError>
@@ -164,7 +164,7 @@ impl CpuPool {
         );
         // Created before the wait, so that an abandoned wait is cleaned up too.
         let mut slot = CallerSlot {
-            pool: self,
+            threads: self,
             user: user.to_owned(),
             slots: Arc::clone(&slots),
             permit: None,
@@ -175,9 +175,9 @@ impl CpuPool {
     }
 }
 
-/// A slot of a caller. The last one removes the caller from the pool.
+/// A slot of a caller. The last one removes the caller.
 struct CallerSlot<'a> {
-    pool: &'a CpuPool,
+    threads: &'a CpuThreads,
     user: String,
     slots: Arc<Semaphore>,
     permit: Option<tokio::sync::OwnedSemaphorePermit>,
@@ -186,7 +186,7 @@ struct CallerSlot<'a> {
 impl Drop for CallerSlot<'_> {
     fn drop(&mut self) {
         self.permit = None;
-        let mut callers = self.pool.callers.lock();
+        let mut callers = self.threads.callers.lock();
         // One reference is in the map and one is here; more means that other requests hold or await a slot.
         if Arc::strong_count(&self.slots) <= 2 {
             callers.remove(&self.user);
@@ -270,9 +270,9 @@ mod tests {
 
     #[tokio::test]
     async fn work_without_end_is_answered_with_504_and_ends() {
-        let pool = CpuPool::with_time_limit(Duration::from_millis(50));
+        let threads = CpuThreads::with_time_limit(Duration::from_millis(50));
         let (ended, has_ended) = mpsc::channel();
-        let outcome = pool
+        let outcome = threads
             .run(&Identity::node("a"), async move {
                 busy(&ended);
                 check()?;
@@ -286,11 +286,11 @@ mod tests {
 
     #[tokio::test]
     async fn the_work_of_a_client_that_left_went_on() {
-        let pool = CpuPool::with_time_limit(Duration::from_hours(1));
+        let threads = CpuThreads::with_time_limit(Duration::from_hours(1));
         let (ended, has_ended) = mpsc::channel();
         let (started, has_started) = tokio::sync::oneshot::channel();
         let identity = Identity::node("a");
-        let request = pool.run(&identity, async move {
+        let request = threads.run(&identity, async move {
             started.send(()).unwrap();
             busy(&ended);
             Ok(())
@@ -303,31 +303,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_caller_does_not_occupy_the_pool() {
-        let pool = Arc::new(CpuPool::default());
+    async fn one_caller_does_not_occupy_all_threads() {
+        let threads = Arc::new(CpuThreads::default());
         let release = Arc::new(Semaphore::new(0));
         let waiting = (0..10).map(|_| {
-            let (pool, release) = (Arc::clone(&pool), Arc::clone(&release));
+            let (threads, release) = (Arc::clone(&threads), Arc::clone(&release));
             tokio::spawn(async move {
                 let work = async move { release.acquire().await.map(|_| ()).map_err(ApiError::internal) };
-                pool.run(&Identity::node("busy"), work).await
+                threads.run(&Identity::node("busy"), work).await
             })
         });
         let waiting: Vec<_> = waiting.collect();
-        pool.run(&Identity::node("other"), async { Ok(()) })
+        threads
+            .run(&Identity::node("other"), async { Ok(()) })
             .await
             .unwrap();
         release.add_permits(10);
         for outcome in futures::future::join_all(waiting).await {
             outcome.unwrap().unwrap();
         }
-        assert!(pool.callers.lock().is_empty(), "callers are removed");
+        assert!(threads.callers.lock().is_empty(), "callers are removed");
     }
 
     #[tokio::test]
-    async fn a_panic_on_the_pool_reaches_its_request_only() {
-        let pool = Arc::new(CpuPool::default());
-        let failing = Arc::clone(&pool);
+    async fn a_panic_of_the_work_reaches_its_request_only() {
+        let threads = Arc::new(CpuThreads::default());
+        let failing = Arc::clone(&threads);
         let outcome = tokio::spawn(async move {
             failing
                 .run(&Identity::node("a"), async {
@@ -336,11 +337,11 @@ mod tests {
                 .await
         });
         assert!(outcome.await.unwrap_err().is_panic());
-        pool.run(&Identity::node("a"), async { Ok(()) }).await.unwrap();
+        threads.run(&Identity::node("a"), async { Ok(()) }).await.unwrap();
     }
 
     #[test]
-    fn work_outside_of_the_pool_has_no_limit() {
+    fn work_elsewhere_has_no_limit() {
         assert!(!is_out_of_time());
     }
 }

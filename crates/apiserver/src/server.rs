@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::admission::Admission;
 use crate::auth::{Authorizer, Identity, NodeRestriction, Pki, PkiError, TokenStore, TokenStoreError};
 use crate::clock::{Clock, SystemClock};
-use crate::cpu::CpuPool;
+use crate::cpu::CpuThreads;
 use crate::error::ApiError;
 use crate::http::{Api, ApiService, ExtraRoute, SchemaCache};
 use crate::limits::RequestLimits;
@@ -128,7 +128,7 @@ impl ApiServer {
             authorizers: options.authorizers,
             extra_routes: options.extra_routes,
             limits: RequestLimits::default(),
-            cpu: CpuPool::default(),
+            cpu: CpuThreads::default(),
             metrics: ApiMetrics::default(),
             schemas: SchemaCache::default(),
             bookmark_interval: options.bookmark_interval,

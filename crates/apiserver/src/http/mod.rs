@@ -38,7 +38,7 @@ use crate::audit;
 use crate::auth::{
     self, AuthorizationDecision, Authorizer, Identity, Pki, RequestAttributes, TokenLifetime, TokenStore,
 };
-use crate::cpu::CpuPool;
+use crate::cpu::CpuThreads;
 use crate::error::ApiError;
 use crate::limits::RequestLimits;
 use crate::metrics::ApiMetrics;
@@ -55,7 +55,7 @@ pub struct Api {
     pub authorizers: Vec<Arc<dyn Authorizer>>,
     pub extra_routes: Vec<Arc<dyn ExtraRoute>>,
     pub limits: RequestLimits,
-    pub cpu: CpuPool,
+    pub cpu: CpuThreads,
     pub metrics: ApiMetrics,
     pub schemas: SchemaCache,
     pub bookmark_interval: Duration,

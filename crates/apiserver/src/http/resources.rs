@@ -54,7 +54,7 @@ pub(super) async fn serve(
         },
     };
     let outcome = if cost::is_heavy(&request) {
-        run_on_pool(&request, path.watch).await
+        run_on_cpu_threads(&request, path.watch).await
     } else {
         request.run(path.watch).await
     };
@@ -69,8 +69,8 @@ pub(super) async fn serve(
     outcome
 }
 
-/// Runs a request on the pool for CPU-heavy work.
-async fn run_on_pool(
+/// Runs a request on the threads for CPU-heavy work.
+async fn run_on_cpu_threads(
     request: &ResourceRequest<'_>,
     legacy_watch: bool,
 ) -> Result<Response<ApiBody>, ApiError> {
@@ -118,7 +118,7 @@ fn attributes(
             FieldSelector::parse(call.query.get("fieldSelector"), definition.selectable_fields()).ok()
         });
         let pinned = fields.as_ref().and_then(|fields| fields.exact("metadata.name"));
-        name = pinned.unwrap_or_default().to_owned();
+        pinned.unwrap_or_default().clone_into(&mut name);
     }
     RequestAttributes {
         verb: verb.to_owned(),

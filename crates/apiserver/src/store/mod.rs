@@ -232,7 +232,7 @@ impl ObjectStore {
         let mut refusals = self.writer.refusals();
         // After subscribing, so that a refusal is either seen here or received.
         let latest = self.latest(&stored.key);
-        if !latest.is_some_and(|latest| latest.revision == stored.revision) {
+        if latest.is_none_or(|latest| latest.revision != stored.revision) {
             return Err(StoreError::Changed);
         }
         tokio::select! {

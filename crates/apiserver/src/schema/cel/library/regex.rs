@@ -78,5 +78,5 @@ fn find_all_limited(
         .map(|found| found.as_str().to_owned())
         .collect();
     cpu::check().map_err(|error| failed("findAll", error))?;
-    Ok(texts(found.into_iter()))
+    Ok(texts(found))
 }
