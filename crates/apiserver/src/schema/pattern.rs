@@ -17,7 +17,7 @@ use crate::cpu;
 const UNMETERED_STEPS: usize = 4_000_000;
 /// The time of a metered match. Ordinary patterns take a nanosecond per byte.
 const TIME_LIMIT: Duration = Duration::from_millis(300);
-/// The number of bytes between two looks at the clock in a metered match, divided by the states of the pattern.
+/// The states of the pattern times the bytes of the text between two readings of the clock in a metered match.
 const STEPS_PER_READING: usize = 1 << 16;
 
 /// A compiled pattern and the text it was compiled from.
