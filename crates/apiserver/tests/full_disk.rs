@@ -23,7 +23,8 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 #[test]
 fn a_full_disk_refused_all_writes_until_a_restart() {
     let directory = tempfile::tempdir().unwrap();
-    let script = "mount -t tmpfs -o size=24m none \"$0\" || exit 99; exec \"$1\" --ignored --exact on_a_small_filesystem --nocapture";
+    let script = "mount -t tmpfs -o size=24m none \"$0\" || exit 99
+        exec \"$1\" --ignored --exact on_a_small_filesystem --nocapture";
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", script])
         .arg(directory.path())

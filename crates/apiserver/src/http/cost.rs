@@ -19,7 +19,7 @@ pub(super) fn is_heavy(request: &ResourceRequest<'_>) -> bool {
     match request.verb {
         "watch" => false,
         "list" => store.count(&definition.storage) > INLINE_OBJECTS,
-        // It takes one write per object, mostly waiting for the disk, and may take longer than the limit of the CPU threads.
+        // One write per object, which mostly waits for the disk, and may take longer than the limit of these threads.
         "deletecollection" => request.call.body.len() > INLINE_BYTES,
         "get" => is_large(request),
         // A small object can have expensive rules, and a small definition an expensive schema.

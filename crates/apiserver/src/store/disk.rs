@@ -91,7 +91,7 @@ impl StoreFile {
         self.database.as_ref().ok_or(redb::Error::PreviousIo)
     }
 
-    /// Opens the database again after an I/O error, and commits the durable state of what a failed commit was to change.
+    /// Opens the database again after an I/O error, and commits the durable state of what a failed commit changed.
     ///
     /// A failed commit can have reached the disk all the same. Its writes were refused, so they must not appear after a
     /// restart.
