@@ -23,3 +23,8 @@ impl Clock for SystemClock {
 pub fn rfc3339(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
+
+/// Returns a time as `metav1.MicroTime` encodes it: microseconds, UTC.
+pub fn rfc3339_micro(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}

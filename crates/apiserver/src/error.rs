@@ -168,6 +168,7 @@ impl ApiError {
                 Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
             }
             PatchError::Contradictory(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message),
+            PatchError::OutOfTime(_) => Self::timeout(&message),
         }
     }
 
@@ -401,6 +402,15 @@ impl From<StoreError> for ApiError {
                 "RequestEntityTooLarge",
                 format!("Request entity too large: {error}"),
             ),
+            StoreError::Unwritable { .. } => {
+                let mut refused = Self::new(
+                    StatusCode::INSUFFICIENT_STORAGE,
+                    "InsufficientStorage",
+                    error.to_string(),
+                );
+                refused.retry_after = Some(1);
+                refused
+            }
             other => Self::internal(other),
         }
     }

@@ -10,6 +10,7 @@ mod bootstrap;
 pub mod catalog;
 pub mod clock;
 mod controllers;
+pub mod cpu;
 pub mod crd;
 pub mod decode;
 mod defaults;

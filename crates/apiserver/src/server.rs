@@ -17,6 +17,7 @@ use crate::auth::{
     RbacEscalation, TokenStore, TokenStoreError,
 };
 use crate::clock::{Clock, SystemClock};
+use crate::cpu::CpuThreads;
 use crate::error::ApiError;
 use crate::http::{Api, ApiService, ExtraRoute, SchemaCache};
 use crate::limits::RequestLimits;
@@ -140,6 +141,7 @@ impl ApiServer {
             authorizers: options.authorizers,
             extra_routes: options.extra_routes,
             limits: RequestLimits::default(),
+            cpu: CpuThreads::default(),
             metrics: ApiMetrics::default(),
             schemas: SchemaCache::default(),
             rejections: RejectionLog::default(),

@@ -55,7 +55,15 @@ pub struct ObjectWatch {
     deadline: Instant,
     next_bookmark: Option<Instant>,
     ended: bool,
+    position: ReadPosition,
     table_started: bool,
+}
+
+/// Whether a watch has read all events of its resource.
+#[derive(Clone, Copy, Debug)]
+enum ReadPosition {
+    Behind,
+    Newest,
 }
 
 /// The reason why a waiting watch continues.
@@ -116,6 +124,7 @@ impl ObjectWatch {
             deadline: now + spec.timeout,
             next_bookmark: spec.bookmarks.map(|every| now + every),
             ended,
+            position: ReadPosition::Behind,
             table_started: false,
             spec,
         }
@@ -134,20 +143,32 @@ impl ObjectWatch {
                 self.ended = true;
                 return Some(error_frame(&error));
             }
-            if self.ready.is_empty() && !self.ended {
-                self.wait().await;
+            if !self.ready.is_empty() || self.ended {
+                continue;
+            }
+            match self.position {
+                // A long stretch without a selected object must not occupy the thread.
+                ReadPosition::Behind => tokio::task::yield_now().await,
+                ReadPosition::Newest => self.wait().await,
             }
         }
     }
 
-    /// Moves pending events into `ready`.
+    /// Moves pending events into `ready`. Reads a limited number, and records whether others may follow.
     fn fill(&mut self) -> Result<(), ApiError> {
-        while let Some(stored) = self.initial.pop_front() {
+        self.position = ReadPosition::Behind;
+        for _ in 0..BATCH {
+            let Some(stored) = self.initial.pop_front() else {
+                break;
+            };
             if self.spec.selection.selects(&stored) {
                 let frame = self.frame(WatchEventType::Added, &stored)?;
                 self.ready.push_back(frame);
                 return Ok(());
             }
+        }
+        if !self.initial.is_empty() {
+            return Ok(());
         }
         if std::mem::take(&mut self.announce_end) {
             let frame = self.bookmark(Some("k8s.io/initial-events-end"));
@@ -164,6 +185,9 @@ impl ObjectWatch {
             }
         }
         self.read_to = news.read_to;
+        if news.events.len() < BATCH {
+            self.position = ReadPosition::Newest;
+        }
         Ok(())
     }
 

@@ -231,3 +231,26 @@ async fn a_streamed_list_ends_with_a_bookmark() {
     write(&cluster, "b", "x", 1).await;
     assert_eq!(next(&mut watch).await.unwrap()["object"]["metadata"]["name"], "b");
 }
+
+#[tokio::test]
+async fn a_watch_waited_in_the_middle_of_a_history_without_selected_events() {
+    let cluster = Cluster::start().await;
+    let start = cluster.server.registry().store.revision();
+    for index in 0..300 {
+        write(&cluster, "other", &format!("v{index}"), 1).await;
+    }
+    write(&cluster, "wanted", "mine", 1).await;
+    let query = format!("resourceVersion={start}&labelSelector=team%3Dmine");
+    let event = next(&mut open(&cluster, &query).await).await.unwrap();
+    assert_eq!(event["object"]["metadata"]["name"], "wanted");
+    for index in 0..300 {
+        write(&cluster, &format!("o{index}"), "other", 1).await;
+    }
+    let query = "labelSelector=team%3Dmine&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut initial = open(&cluster, query).await;
+    assert_eq!(
+        next(&mut initial).await.unwrap()["object"]["metadata"]["name"],
+        "wanted"
+    );
+    assert_eq!(next(&mut initial).await.unwrap()["type"], "BOOKMARK");
+}

@@ -7,6 +7,7 @@ use crate::go_text;
 const QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const TIME_LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
+const MICRO_TIME_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
 /// Returns why a value is not a resource quantity.
 pub(super) fn quantity_error(value: &Value) -> Option<String> {
@@ -51,6 +52,30 @@ pub(super) fn base64_error(text: &str) -> Option<String> {
 
 /// Returns why a text is not an RFC 3339 time, naming the first invalid part.
 pub(super) fn time_error(text: &str) -> Option<String> {
+    let mut rest = match date_and_time(text, TIME_LAYOUT) {
+        Ok(rest) => rest,
+        Err(error) => return Some(error),
+    };
+    if let Some(fraction) = rest.strip_prefix('.') {
+        rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
+    }
+    zone_error(text, rest, TIME_LAYOUT)
+}
+
+/// Returns why a text is not a `MicroTime`, which has exactly six digits after the second.
+pub(super) fn micro_time_error(text: &str) -> Option<String> {
+    let rest = match date_and_time(text, MICRO_TIME_LAYOUT) {
+        Ok(rest) => rest,
+        Err(error) => return Some(error),
+    };
+    match rest.strip_prefix('.').and_then(|rest| take_digits(rest, 6)) {
+        Some(rest) => zone_error(text, rest, MICRO_TIME_LAYOUT),
+        None => Some(unparsed(text, rest, ".000000", MICRO_TIME_LAYOUT)),
+    }
+}
+
+/// Returns what follows the seconds.
+fn date_and_time<'t>(text: &'t str, layout: &str) -> Result<&'t str, String> {
     let mut rest = text;
     for (part, width) in [
         ("2006", 4),
@@ -70,27 +95,25 @@ pub(super) fn time_error(text: &str) -> Option<String> {
         } else {
             take_digits(rest, width)
         };
-        match taken {
-            Some(remaining) => rest = remaining,
-            None => return Some(unparsed(text, rest, part)),
-        }
+        rest = taken.ok_or_else(|| unparsed(text, rest, part, layout))?;
     }
-    if let Some(fraction) = rest.strip_prefix('.') {
-        rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
-    }
+    Ok(rest)
+}
+
+fn zone_error(text: &str, rest: &str, layout: &str) -> Option<String> {
     if rest == "Z" || is_offset(rest) {
         // The format is valid; what remains is whether such a day and hour exist.
         let exists = text.parse::<jiff::Timestamp>().is_ok();
         return (!exists).then(|| format!("parsing time {}: day out of range", go_text::quote(text)));
     }
-    Some(unparsed(text, rest, "Z07:00"))
+    Some(unparsed(text, rest, "Z07:00", layout))
 }
 
-fn unparsed(text: &str, rest: &str, part: &str) -> String {
+fn unparsed(text: &str, rest: &str, part: &str, layout: &str) -> String {
     format!(
         "parsing time {} as {}: cannot parse {} as {}",
         go_text::quote(text),
-        go_text::quote(TIME_LAYOUT),
+        go_text::quote(layout),
         go_text::quote(rest),
         go_text::quote(part)
     )
@@ -135,9 +158,23 @@ mod tests {
             ("2026-01-02 03:04:05Z", " 03:04:05Z", "T"),
             ("2026-01-02T03:04:05", "", "Z07:00"),
         ] {
-            assert_eq!(time_error(text), Some(unparsed(text, rest, part)));
+            assert_eq!(time_error(text), Some(unparsed(text, rest, part, TIME_LAYOUT)));
         }
         assert!(time_error("2026-02-30T00:00:00Z").is_some_and(|text| text.ends_with("day out of range")));
+    }
+
+    #[test]
+    fn a_lease_without_microseconds_was_accepted() {
+        assert_eq!(micro_time_error("2026-01-02T03:04:05.123456Z"), None);
+        assert_eq!(micro_time_error("2026-01-02T03:04:05.123456+02:00"), None);
+        for (text, rest, part) in [
+            ("2026-01-02T03:04:48+00:00", "+00:00", ".000000"),
+            ("2026-01-02T03:04:48.123Z", ".123Z", ".000000"),
+            ("2026-01-02T03:04:48.123456789Z", "789Z", "Z07:00"),
+        ] {
+            let expected = unparsed(text, rest, part, MICRO_TIME_LAYOUT);
+            assert_eq!(micro_time_error(text), Some(expected));
+        }
     }
 
     #[test]

@@ -56,6 +56,9 @@ impl<'s> TypeWalk<'s> {
             }
             (JsonType::IntOrString, _) if is_quantity(node) => scalars::quantity_error(value),
             (JsonType::String, Value::String(text)) => match format_of(node) {
+                Some("date-time") if node.type_name.as_deref() == Some("MicroTime") => {
+                    scalars::micro_time_error(text)
+                }
                 Some("date-time") => scalars::time_error(text),
                 Some("byte") => scalars::base64_error(text),
                 _ => None,

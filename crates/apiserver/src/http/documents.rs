@@ -12,19 +12,29 @@ use super::{Api, ApiCall, discovery, respond};
 use crate::catalog::Catalog;
 use crate::error::ApiError;
 use crate::metrics;
+use crate::store::ObjectStore;
 
 /// The Kubernetes release whose behaviour this server follows.
 const KUBERNETES_MINOR: &str = "36";
 
-pub(super) fn health(path: &str, query: &str) -> Response<ApiBody> {
-    if path.split('/').filter(|part| !part.is_empty()).count() == 1 && query.contains("verbose") {
-        let name = path.trim_matches('/');
-        return respond::text(
-            StatusCode::OK,
-            format!("[+]ping ok\n[+]store ok\n{name} check passed\n"),
-        );
-    }
-    respond::text(StatusCode::OK, "ok")
+/// Returns the health of the server. A store that cannot be written fails all checks but `livez`: a restart does not
+/// help.
+pub(super) fn health(store: &ObjectStore, path: &str, query: &str) -> Response<ApiBody> {
+    let mut parts = path.split('/').filter(|part| !part.is_empty());
+    let name = parts.next().unwrap_or_default();
+    let checked = parts.next();
+    let outage = store
+        .outage()
+        .filter(|_| name != "livez" && checked.is_none_or(|check| check == "store"));
+    let Some(cause) = outage else {
+        let is_verbose = checked.is_none() && query.contains("verbose");
+        let report = format!("[+]ping ok\n[+]store ok\n{name} check passed\n");
+        return respond::text(StatusCode::OK, if is_verbose { report } else { "ok".to_owned() });
+    };
+    respond::text(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        format!("[+]ping ok\n[-]store failed: {cause}\n{name} check failed\n"),
+    )
 }
 
 pub(super) fn serve(api: &Arc<Api>, call: &ApiCall, parts: &[String]) -> Result<Response<ApiBody>, ApiError> {

@@ -3,6 +3,7 @@
 //! The semantics of the verbs are in [`crate::registry`]; this layer translates.
 
 mod body;
+mod cost;
 mod discovery;
 mod documents;
 mod extra_routes;
@@ -38,6 +39,7 @@ use crate::auth::{
     self, AuthenticatedCaller, AuthorizationDecision, Authorizer, Credential, Identity, Pki,
     RequestAttributes, TokenHash, TokenLifetime, TokenStore,
 };
+use crate::cpu::CpuThreads;
 use crate::error::ApiError;
 use crate::limits::RequestLimits;
 use crate::metrics::ApiMetrics;
@@ -54,6 +56,7 @@ pub struct Api {
     pub authorizers: Vec<Arc<dyn Authorizer>>,
     pub extra_routes: Vec<Arc<dyn ExtraRoute>>,
     pub limits: RequestLimits,
+    pub cpu: CpuThreads,
     pub metrics: ApiMetrics,
     pub schemas: SchemaCache,
     pub rejections: RejectionLog,
@@ -132,7 +135,7 @@ impl Api {
                 || self.identify(&head.headers, connection.clone()).is_ok()
                 || !head.headers.contains_key(AUTHORIZATION))
         {
-            return documents::health(&path, head.uri.query().unwrap_or_default());
+            return documents::health(&self.registry.store, &path, head.uri.query().unwrap_or_default());
         }
         let outcome = async {
             if let Some(route) = extra_routes::open(&self, &path) {
@@ -151,7 +154,7 @@ impl Api {
             let is_watch = head.method == Method::GET && query.is_watch();
             let _permit = self.limits.admit(&identity, is_watch).await?;
             let body = body::read(body, self.limits.body_bytes, self.limits.body_timeout).await?;
-            let call = ApiCall {
+            let call = Arc::new(ApiCall {
                 method: head.method,
                 path,
                 query,
@@ -159,7 +162,7 @@ impl Api {
                 body,
                 identity,
                 credential,
-            };
+            });
             self.dispatch(&call).await
         };
         let response = match outcome.await {
@@ -248,7 +251,7 @@ impl Api {
         }
     }
 
-    async fn dispatch(self: &Arc<Self>, call: &ApiCall) -> Result<Response<ApiBody>, ApiError> {
+    async fn dispatch(self: &Arc<Self>, call: &Arc<ApiCall>) -> Result<Response<ApiBody>, ApiError> {
         match RequestPath::parse(&call.path) {
             RequestPath::Resource(path) => resources::serve(self, call, path).await,
             RequestPath::Other(parts) => {
@@ -261,6 +264,12 @@ impl Api {
                 if let Some((route, below)) = extra_routes::authorized(self, &parts) {
                     return extra_routes::serve(self, route, &call.method, below, &call.headers, &call.body)
                         .await;
+                }
+                if parts.first().is_some_and(|part| part == "openapi") {
+                    let (api, call) = (Arc::clone(self), Arc::clone(call));
+                    let identity = call.identity.clone();
+                    let work = async move { documents::serve(&api, &call, &parts) };
+                    return self.cpu.run(&identity, work).await;
                 }
                 documents::serve(self, call, &parts)
             }

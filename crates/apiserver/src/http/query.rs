@@ -120,6 +120,14 @@ impl QueryParameters {
         })
     }
 
+    /// Returns the revision that the response of a get must not be older than.
+    pub fn get_revision(&self) -> Result<u64, ApiError> {
+        let revision = self.revision();
+        revision
+            .map(|revision| revision.unwrap_or(0))
+            .map_err(|error| ApiError::unclassified(error.to_string()))
+    }
+
     fn limit(&self) -> Result<usize, ApiError> {
         let text = self.get("limit");
         if text.is_empty() {

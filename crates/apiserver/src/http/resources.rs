@@ -11,28 +11,32 @@ use serde_json::{Value, json};
 use super::body::ApiBody;
 use super::negotiate::{self, PatchFormat, ResponseEncoding};
 use super::path::ResourcePath;
-use super::{Api, ApiCall, respond, reviews};
+use super::{Api, ApiCall, cost, respond, reviews};
 use crate::audit;
 use crate::auth::{RequestAttributes, StreamAccess};
+use crate::catalog::ResourceDefinition;
 use crate::error::{self, ApiError};
 use crate::patch::json::JsonPatch;
 use crate::present::{Presenter, Representation};
 use crate::registry::{DeleteResult, ObjectTarget, WriteContext, WriteResult};
 use crate::selection::ObjectSelection;
+use crate::selector::FieldSelector;
 use crate::watch::{ObjectWatch, WatchSpec, WatchStart};
 
-/// The timeout of a watch without its own, plus a jitter that spreads reconnects.
+/// The timeout of a watch without its own. A jitter of up to the same time is added, so that watches that began
+/// together, for example after a restart, do not end together.
 const WATCH_LASTS: Duration = Duration::from_mins(30);
 
 pub(super) async fn serve(
     api: &Arc<Api>,
-    call: &ApiCall,
+    call: &Arc<ApiCall>,
     path: ResourcePath,
 ) -> Result<Response<ApiBody>, ApiError> {
     let catalog = api.registry.catalog();
     let verb = verb(call, &path);
-    api.require(&call.identity, &attributes(call, &path, verb))?;
-    let Some(definition) = catalog.resource(&path.group, &path.version, &path.resource) else {
+    let definition = catalog.resource(&path.group, &path.version, &path.resource);
+    api.require(&call.identity, &attributes(call, &path, verb, definition))?;
+    let Some(definition) = definition else {
         return match catalog.group_version(&path.group, &path.version) {
             Some(_) => Err(ApiError::unknown_resource()),
             None => Ok(respond::not_found_page()),
@@ -49,7 +53,11 @@ pub(super) async fn serve(
             subresource: path.subresource,
         },
     };
-    let outcome = request.run(path.watch).await;
+    let outcome = if cost::is_heavy(&request) {
+        run_on_cpu_threads(&request, path.watch).await
+    } else {
+        request.run(path.watch).await
+    };
     if audit::is_recorded(&call.identity, verb, &request.target) {
         audit::write(
             &call.identity,
@@ -59,6 +67,25 @@ pub(super) async fn serve(
         );
     }
     outcome
+}
+
+/// Runs a request on the threads for CPU-heavy work.
+async fn run_on_cpu_threads(
+    request: &ResourceRequest<'_>,
+    legacy_watch: bool,
+) -> Result<Response<ApiBody>, ApiError> {
+    let (api, call) = (Arc::clone(request.api), Arc::clone(request.call));
+    let (verb, target) = (request.verb, request.target.clone());
+    let work = async move {
+        let request = ResourceRequest {
+            api: &api,
+            call: &call,
+            verb,
+            target,
+        };
+        request.run(legacy_watch).await
+    };
+    request.api.cpu.run(&request.call.identity, work).await
 }
 
 /// Returns the verb as authorization and discovery name it.
@@ -78,15 +105,20 @@ fn verb(call: &ApiCall, path: &ResourcePath) -> &'static str {
     }
 }
 
-fn attributes(call: &ApiCall, path: &ResourcePath, verb: &str) -> RequestAttributes {
+fn attributes(
+    call: &ApiCall,
+    path: &ResourcePath,
+    verb: &str,
+    definition: Option<&Arc<ResourceDefinition>>,
+) -> RequestAttributes {
     let mut name = path.name.clone();
-    // A list with one name is authorized like a request for that object.
+    // A list with one name is authorized like a request for that object. A selector that cannot be parsed names none.
     if name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection") {
-        let pinned = call.query.get("fieldSelector").split(',').find_map(|term| {
-            let value = term.strip_prefix("metadata.name=")?;
-            Some(value.trim_start_matches('=').to_owned())
+        let fields = definition.and_then(|definition| {
+            FieldSelector::parse(call.query.get("fieldSelector"), definition.selectable_fields()).ok()
         });
-        name = pinned.unwrap_or_default();
+        let pinned = fields.as_ref().and_then(|fields| fields.exact("metadata.name"));
+        pinned.unwrap_or_default().clone_into(&mut name);
     }
     RequestAttributes {
         verb: verb.to_owned(),
@@ -103,7 +135,7 @@ fn attributes(call: &ApiCall, path: &ResourcePath, verb: &str) -> RequestAttribu
 /// An authorized request for a resource.
 pub(super) struct ResourceRequest<'a> {
     pub api: &'a Arc<Api>,
-    pub call: &'a ApiCall,
+    pub call: &'a Arc<ApiCall>,
     pub verb: &'static str,
     pub target: ObjectTarget,
 }
@@ -136,9 +168,10 @@ impl ResourceRequest<'_> {
             }
             "create" if !self.target.name.is_empty() => Err(ApiError::method_not_allowed()),
             "create" => self.create().await,
-            "get" => self.get(),
+            "get" => self.get().await,
             "list" => self.list().await,
             "watch" => self.watch(legacy_watch).await,
+            "update" | "patch" if self.target.name.is_empty() => Err(ApiError::method_not_allowed()),
             "update" => self.update().await,
             "patch" => self.patch().await,
             "delete" => self.delete().await,
@@ -177,7 +210,7 @@ impl ResourceRequest<'_> {
                 Ok(created_status())
             }
             ("token", _) => reviews::token(self.api, self.call, &self.target),
-            (_, "get") => self.get(),
+            (_, "get") => self.get().await,
             (_, "update") => self.update().await,
             (_, "patch") => self.patch().await,
             _ => Err(ApiError::method_not_allowed()),
@@ -204,8 +237,12 @@ impl ResourceRequest<'_> {
         Ok(selection)
     }
 
-    fn get(&self) -> Result<Response<ApiBody>, ApiError> {
+    async fn get(&self) -> Result<Response<ApiBody>, ApiError> {
         let (presenter, encoding) = self.presenter(false)?;
+        self.api
+            .registry
+            .wait_for(self.call.query.get_revision()?)
+            .await?;
         let stored = self.api.registry.get(&self.target)?;
         let mut response = respond::encode(encoding, StatusCode::OK, vec![presenter.object(&stored)?])?;
         self.warn(&mut response, &[]);
@@ -261,7 +298,9 @@ impl ResourceRequest<'_> {
             selection,
             presenter,
             bookmarks: options.bookmarks.then_some(self.api.bookmark_interval),
-            timeout: options.timeout.unwrap_or_else(|| WATCH_LASTS + self.spread()),
+            timeout: options
+                .timeout
+                .unwrap_or_else(|| WATCH_LASTS + jitter(WATCH_LASTS)),
         };
         let watch = ObjectWatch::new(Arc::clone(&registry.store), spec, start, self.api.stop.clone());
         let open = (self.api.metrics.watch_opened(), permit);
@@ -290,11 +329,6 @@ impl ResourceRequest<'_> {
             ));
         }
         WatchStart::After(revision)
-    }
-
-    /// Returns the jitter of a watch's timeout.
-    fn spread(&self) -> Duration {
-        Duration::from_millis(self.api.registry.store.revision().wrapping_mul(7919) % 1_800_000)
     }
 
     async fn create(&self) -> Result<Response<ApiBody>, ApiError> {
@@ -468,6 +502,13 @@ impl ResourceRequest<'_> {
     }
 }
 
+/// Returns a random time below a limit.
+fn jitter(limit: Duration) -> Duration {
+    // Without randomness all watches end at the same time, which is inconvenient and not wrong.
+    let random = getrandom::u32().unwrap_or(0);
+    limit.mul_f64(f64::from(random) / (f64::from(u32::MAX) + 1.0))
+}
+
 fn created_status() -> Response<ApiBody> {
     let status =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
@@ -485,4 +526,16 @@ fn merged(mut current: Value, change: &Value) -> Value {
         return Value::Object(std::mem::take(current));
     }
     change.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watches_that_began_together_ended_together() {
+        let jitters: Vec<Duration> = (0..20).map(|_| jitter(WATCH_LASTS)).collect();
+        assert!(jitters.iter().all(|jitter| *jitter < WATCH_LASTS));
+        assert!(jitters.iter().any(|jitter| *jitter != jitters[0]), "{jitters:?}");
+    }
 }

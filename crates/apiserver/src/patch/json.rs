@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::PatchError;
+use crate::cpu;
 use crate::decode::{self, FieldValidation};
 use crate::go_text;
 
@@ -89,10 +90,14 @@ impl JsonPatch {
     /// Applies every operation in turn. After an error the document is half-way changed and must be discarded.
     pub fn apply(&self, document: &mut Value) -> Result<(), PatchError> {
         let mut copied = 0;
-        self.operations
-            .iter()
-            .try_for_each(|operation| operation.apply(document, &mut copied))
-            .map_err(PatchError::DoesNotApply)
+        for operation in &self.operations {
+            // An operation in front of a long list moves all of its items.
+            cpu::check()?;
+            operation
+                .apply(document, &mut copied)
+                .map_err(PatchError::DoesNotApply)?;
+        }
+        Ok(())
     }
 }
 

@@ -7,6 +7,8 @@ pub mod json;
 pub mod merge;
 pub mod strategic;
 
+use crate::cpu::OutOfTime;
+
 /// The reason why a patch was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
@@ -24,6 +26,9 @@ pub enum PatchError {
     /// Kubernetes.
     #[error("{0}")]
     Contradictory(String),
+    /// The patch needs more time than a request has: 504.
+    #[error(transparent)]
+    OutOfTime(#[from] OutOfTime),
 }
 
 impl PatchError {
@@ -35,6 +40,7 @@ impl PatchError {
             }
             Self::TooLarge(text) => format!("Request entity too large: {text}"),
             Self::Malformed(text) | Self::Contradictory(text) => text.clone(),
+            Self::OutOfTime(error) => error.to_string(),
         }
     }
 }

@@ -4,6 +4,10 @@
 //! what a plain merge cannot. Custom resources do not support this format.
 
 mod list;
+#[cfg(test)]
+mod quadratic;
+
+use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
@@ -120,6 +124,7 @@ impl<'s> StrategicMerger<'s> {
         let (child, rule) = self.lookup(shape, name);
         match (original.get_mut(name), value) {
             (Some(Value::Array(existing)), Value::Array(doomed)) if deleted_from.is_some() => {
+                let doomed: HashSet<Value> = doomed.into_iter().collect();
                 existing.retain(|item| !doomed.contains(item));
             }
             _ if deleted_from.is_some() => {}
@@ -184,7 +189,8 @@ fn retain_keys(original: &mut PatchFields, patch: &mut PatchFields) -> Result<()
     let Value::Array(retained) = directive else {
         return Err(bad());
     };
-    let is_retained = |key: &str| retained.iter().any(|name| name.as_str() == Some(key));
+    let retained: HashSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+    let is_retained = |key: &str| retained.contains(key);
     let is_directive =
         |key: &str| key.starts_with(DELETE_FROM_PRIMITIVES) || key.starts_with(SET_ELEMENT_ORDER);
     let contradicts = patch

@@ -66,11 +66,6 @@ impl ObjectRegistry {
         let mut target = target.clone();
         target.name = meta::name(&object).to_owned();
         let (mut object, mut warnings) = validate::normalise(&target, context, object)?;
-        if !meta::resource_version(&object).is_empty() {
-            return Err(ApiError::unclassified(
-                "resourceVersion should not be set on objects to be created",
-            ));
-        }
         for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             meta::metadata_mut(&mut object).remove(server_owned);
         }
@@ -85,8 +80,16 @@ impl ObjectRegistry {
         let object = self
             .admit(AdmissionOperation::Create, &target, context, Some(object), None)?
             .ok_or_else(|| ApiError::internal("an admission hook lost the object"))?;
-        let (object, more) = validate::new_object(&target, object)?;
+        let (mut object, more) = validate::new_object(&target, object)?;
         warnings.extend(more);
+        // Of a valid object only, and not of a dry run. Zero and texts that are no number count as unset.
+        let version = meta::resource_version(&object).parse::<u64>().unwrap_or(0);
+        if version != 0 && !context.dry_run {
+            return Err(ApiError::unclassified(
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        meta::metadata_mut(&mut object).remove("resourceVersion");
         self.require_live_namespace(&target)?;
         let stored = self.insert(&target, context, object).await?;
         Ok(WriteResult { stored, warnings })

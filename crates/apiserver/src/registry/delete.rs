@@ -85,7 +85,9 @@ impl ObjectRegistry {
             let old = current.value()?;
             self.admit(AdmissionOperation::Delete, target, context, None, Some(&old))?;
             let Some(step) = self.next_step(target, &old, &options) else {
-                self.store.reached(current.revision).await;
+                if self.store.durable(&current).await.is_err() {
+                    continue;
+                }
                 return Ok(DeleteResult::Pending(current));
             };
             if context.dry_run {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ObjectRegistry, ObjectTarget, WriteContext, WriteResult, strategy, validate};
+use super::{ObjectRegistry, ObjectTarget, WriteContext, WriteResult, strategy, typed, validate};
 use crate::admission::AdmissionOperation;
 use crate::error::ApiError;
 use crate::meta::{self, JsonObject};
@@ -66,7 +66,7 @@ impl ObjectRegistry {
             } else {
                 IfMissing::NotFound
             };
-        if meta::resource_version(&object).is_empty()
+        if matches!(meta::resource_version(&object), "" | "0")
             && !strategy::allows_unconditional_update(&target.definition)
             && !(if_missing == IfMissing::Create && self.store.latest(&target.key()).is_none())
         {
@@ -181,6 +181,7 @@ impl ObjectRegistry {
     ) -> Result<WriteResult, WriteFailure> {
         let mut old = current.value().map_err(ApiError::from)?;
         let mut new = change(Some(&old))?;
+        typed::conform_metadata_times(&mut new);
         require_version(target, current, &new)?;
         strategy::default_fields(target, &mut new);
         strategy::as_encoded(&target.definition, &mut new);
@@ -205,7 +206,7 @@ impl ObjectRegistry {
         }
         if new == old || only_times_differ(&old, &new) {
             // The version may not be durable yet, and must not be visible to clients before.
-            self.store.reached(current.revision).await;
+            self.store.durable(current).await?;
             return Ok(written(Arc::clone(current)));
         }
         if context.dry_run {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{ObjectTarget, WriteContext, typed};
 use crate::catalog::{DefinitionSource, ResourceDefinition};
-
+use crate::cpu;
 use crate::decode::{self, FieldValidation};
 use crate::error::ApiError;
 use crate::field_error::FieldError;
@@ -146,6 +146,8 @@ fn warnings(definition: &ResourceDefinition, value: &Value) -> Vec<String> {
 }
 
 fn refuse(target: &ObjectTarget, errors: &[FieldError]) -> Result<(), ApiError> {
+    // Validation that ran out of time is incomplete.
+    cpu::check()?;
     if errors.is_empty() {
         return Ok(());
     }

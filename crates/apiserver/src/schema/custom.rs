@@ -37,6 +37,11 @@ impl CustomSchema {
         self.preserves_unknown
     }
 
+    /// Returns whether writes evaluate CEL rules.
+    pub fn has_rules(&self) -> bool {
+        self.has_rules
+    }
+
     /// Returns the compiled schema, for patches and apply.
     pub fn schema(&self) -> &Schema {
         &self.schema

@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::cel::{CelBudget, CelPosition, CelProgram, RuleInput, with_room};
-use super::correlate::{old_item, old_member};
+use super::correlate::{OldItems, old_member};
 use super::model::{AdditionalMembers, JsonType, Schema, SchemaNode};
+use crate::cpu;
 use crate::field_error::{FieldError, FieldReason};
 
 /// The rules of one node.
@@ -158,7 +159,7 @@ impl<'s> RuleWalk<'s> {
         unchanged: Unchanged<'v>,
         path: &str,
     ) {
-        if self.stopped || value.is_null() {
+        if self.stopped || value.is_null() || cpu::is_out_of_time() {
             return;
         }
         if let Some(rules) = &node.rules {
@@ -176,8 +177,9 @@ impl<'s> RuleWalk<'s> {
                 let Some(child) = self.schema.items(node) else {
                     return;
                 };
+                let old_items = OldItems::new(old, node);
                 for (index, item) in items.iter().enumerate() {
-                    let old = old_item(old, node, item);
+                    let old = old_items.of(item);
                     self.visit(
                         child,
                         item,

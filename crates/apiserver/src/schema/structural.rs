@@ -12,10 +12,14 @@ use super::pattern::GoPattern;
 use super::prune::prune;
 use super::raw::{flag, items, members, text};
 use super::validate::validate;
+use crate::cpu;
 use crate::field_error::FieldError;
 
 /// Returns the errors of the `openAPIV3Schema` at a path of a CRD.
 pub fn validate_schema(schema: &Value, path: &str, has_status: bool) -> Vec<FieldError> {
+    if let Some(error) = pattern_size_error(schema, path) {
+        return vec![error];
+    }
     let mut errors = root_errors(schema, path, has_status);
     let mut structural = Vec::new();
     invariants(schema, SchemaLevel::Root, path, &mut structural);
@@ -31,6 +35,41 @@ pub fn validate_schema(schema: &Value, path: &str, has_status: bool) -> Vec<Fiel
     let evaluate_rules = errors.is_empty();
     errors.extend(extension_errors(schema, path, evaluate_rules));
     errors
+}
+
+/// The states of all patterns of a schema together. A compiled state takes about a hundred bytes, for as long as the
+/// resource is served.
+const MAX_PATTERN_STATES: usize = 250_000;
+
+/// Returns the error for a schema whose patterns are too large together. Checked first, and only as far as the limit,
+/// because everything else compiles them too.
+fn pattern_size_error(schema: &Value, path: &str) -> Option<FieldError> {
+    let mut states = 0_usize;
+    let mut rest = vec![schema];
+    while let Some(value) = rest.pop() {
+        match value {
+            Value::Object(members) => {
+                if let Some(Ok(pattern)) = members
+                    .get("pattern")
+                    .and_then(Value::as_str)
+                    .map(GoPattern::compile)
+                {
+                    states = states.saturating_add(pattern.states());
+                }
+                rest.extend(members.values());
+            }
+            Value::Array(items) => rest.extend(items),
+            _ => {}
+        }
+        if states > MAX_PATTERN_STATES || cpu::is_out_of_time() {
+            let detail = format!(
+                "the patterns of the schema are too large together: more than {MAX_PATTERN_STATES} states; \
+                 use fewer patterns or smaller repetitions"
+            );
+            return Some(FieldError::forbidden(path, &detail));
+        }
+    }
+    None
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

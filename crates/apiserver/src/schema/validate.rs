@@ -6,9 +6,10 @@
 use serde_json::{Map, Value};
 
 use super::checks::{NumericBound, ValueChecks};
-use super::correlate::{old_item, old_member};
+use super::correlate::{OldItems, old_member};
 use super::formats;
 use super::model::{AdditionalMembers, JsonType, NodeId, Schema, SchemaNode};
+use crate::cpu;
 use crate::field_error::{FieldError, FieldReason};
 use crate::go_text;
 
@@ -57,6 +58,10 @@ impl ValidationWalk<'_> {
 
     fn check(&self, node: &SchemaNode, value: &Value, old: Option<&Value>, name: &str) -> ValidationOutcome {
         let mut outcome = ValidationOutcome::default();
+        // The result is then incomplete; the registry checks the time again before it stores anything.
+        if cpu::is_out_of_time() {
+            return outcome;
+        }
         match self.type_error(node, value, name) {
             Some(error) => outcome.errors.push(error),
             None => outcome.right += 1,
@@ -139,8 +144,25 @@ impl ValidationWalk<'_> {
             errors.push(FieldError::too_long(self.field(name), max));
         } else if let Some(min) = checks.min_length.filter(|min| length < *min) {
             errors.push(self.invalid(name, value, &format!("should be at least {min} chars long")));
-        } else if let Some(pattern) = checks.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
-            errors.push(self.invalid(name, value, &format!("should match '{}'", pattern.source())));
+        } else if let Some(pattern) = &checks.pattern {
+            match pattern.is_match(text) {
+                Ok(true) => {}
+                Ok(false) => {
+                    errors.push(self.invalid(name, value, &format!("should match '{}'", pattern.source())));
+                }
+                Err(error) => {
+                    // The text itself is too long for a message.
+                    let detail = format!(
+                        "{name} in body cannot be matched with '{}': {error}",
+                        pattern.source()
+                    );
+                    errors.push(FieldError::invalid(
+                        self.field(name),
+                        &Value::from(text.len()),
+                        &detail,
+                    ));
+                }
+            }
         }
         if let Some(format) = checks
             .format
@@ -248,8 +270,9 @@ impl ValidationWalk<'_> {
             ..ValidationOutcome::default()
         };
         if let Some(child) = self.schema.items(node) {
+            let old_items = OldItems::new(old, node);
             for (index, item) in items.iter().enumerate() {
-                let old = old_item(old, node, item);
+                let old = old_items.of(item);
                 outcome.merge(self.ratcheted(child, item, old, &format!("{name}[{index}]")));
             }
         }

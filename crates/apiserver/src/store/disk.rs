@@ -5,11 +5,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::StoreError;
 use super::object::{ObjectKey, StoredObject};
@@ -24,9 +24,22 @@ const LAYOUT_VERSION: u64 = 1;
 /// Separates resource and path; no name may contain it.
 const SEPARATOR: char = '\0';
 
-#[derive(Debug)]
+/// How a database file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpenMode {
+    Create,
+    /// Without creating it: a file that has disappeared must not be replaced by an empty one.
+    Existing,
+}
+
+/// Opens the database; called again after an I/O error.
+pub(super) type DatabaseOpener = Box<dyn Fn(OpenMode) -> Result<Database, DatabaseError> + Send>;
+
 pub(super) struct StoreFile {
-    database: Database,
+    path: PathBuf,
+    opener: DatabaseOpener,
+    /// `None` while it is being reopened, and after that failed.
+    database: Option<Database>,
 }
 
 /// The content of the file at start.
@@ -45,17 +58,62 @@ pub(super) enum DiskEffect {
 
 impl StoreFile {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let database = Database::create(path).map_err(StoreError::open(path))?;
+        let file = path.to_owned();
+        let opener = move |mode| match mode {
+            OpenMode::Create => Database::create(&file),
+            OpenMode::Existing => Database::open(&file),
+        };
+        let disk = Self::open_with(path, Box::new(opener))?;
         // The file has all Secrets; redb creates it with the mode of the umask.
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))
             .map_err(|error| StoreError::open(path)(redb::Error::Io(error)))?;
-        let disk = Self { database };
+        Ok(disk)
+    }
+
+    /// Opens a database that the opener provides; the path is for messages.
+    pub fn open_with(path: &Path, opener: DatabaseOpener) -> Result<Self, StoreError> {
+        let database = opener(OpenMode::Create).map_err(StoreError::open(path))?;
+        let disk = Self {
+            path: path.to_owned(),
+            opener,
+            database: Some(database),
+        };
         disk.prepare().map_err(StoreError::open(path))?;
         Ok(disk)
     }
 
+    /// Returns the directory of the file.
+    pub fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
+    }
+
+    fn database(&self) -> Result<&Database, redb::Error> {
+        self.database.as_ref().ok_or(redb::Error::PreviousIo)
+    }
+
+    /// Opens the database again after an I/O error, and commits the durable state of what a failed commit changed.
+    ///
+    /// A failed commit can have reached the disk all the same. Its writes were refused, so they must not appear after a
+    /// restart.
+    pub fn reopen(&mut self, durable: &[DiskEffect], revision: u64) -> Result<(), StoreError> {
+        // First, because the old database holds the lock of the file.
+        self.database = None;
+        let database = (self.opener)(OpenMode::Existing).map_err(StoreError::open(&self.path))?;
+        self.database = Some(database);
+        let found = self.stored_revision()?;
+        if found < revision {
+            self.database = None;
+            return Err(StoreError::Replaced {
+                path: self.path.clone(),
+                found,
+                revision,
+            });
+        }
+        self.commit(durable, revision)
+    }
+
     fn prepare(&self) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
+        let transaction = self.database()?.begin_write()?;
         {
             transaction.open_table(OBJECTS)?;
             let mut counters = transaction.open_table(COUNTERS)?;
@@ -76,13 +134,21 @@ impl StoreFile {
         Ok(())
     }
 
-    pub fn load(&self) -> Result<LoadedFile, StoreError> {
-        let transaction = self.database.begin_read().map_err(StoreError::disk)?;
+    fn begin_read(&self) -> Result<ReadTransaction, StoreError> {
+        let database = self.database().map_err(StoreError::disk)?;
+        database.begin_read().map_err(StoreError::disk)
+    }
+
+    fn stored_revision(&self) -> Result<u64, StoreError> {
+        let transaction = self.begin_read()?;
         let counters = transaction.open_table(COUNTERS).map_err(StoreError::disk)?;
-        let revision = counters
-            .get(REVISION)
-            .map_err(StoreError::disk)?
-            .map_or(0, |revision| revision.value());
+        let revision = counters.get(REVISION).map_err(StoreError::disk)?;
+        Ok(revision.map_or(0, |revision| revision.value()))
+    }
+
+    pub fn load(&self) -> Result<LoadedFile, StoreError> {
+        let revision = self.stored_revision()?;
+        let transaction = self.begin_read()?;
         let table = transaction.open_table(OBJECTS).map_err(StoreError::disk)?;
         let mut objects = Vec::new();
         for entry in table.iter().map_err(StoreError::disk)? {
@@ -94,7 +160,8 @@ impl StoreFile {
 
     /// Writes a batch and its last revision, durably.
     pub fn commit(&self, effects: &[DiskEffect], revision: u64) -> Result<(), StoreError> {
-        let transaction = self.database.begin_write().map_err(StoreError::disk)?;
+        let database = self.database().map_err(StoreError::disk)?;
+        let transaction = database.begin_write().map_err(StoreError::disk)?;
         {
             let mut objects = transaction.open_table(OBJECTS).map_err(StoreError::disk)?;
             for effect in effects {
@@ -113,6 +180,15 @@ impl StoreFile {
             counters.insert(REVISION, revision).map_err(StoreError::disk)?;
         }
         transaction.commit().map_err(StoreError::disk)
+    }
+}
+
+impl std::fmt::Debug for StoreFile {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("StoreFile")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 

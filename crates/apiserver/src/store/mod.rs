@@ -60,8 +60,20 @@ pub enum StoreError {
     Missing,
     #[error("the object has changed")]
     Changed,
-    #[error("the write did not reach the disk: {0}")]
-    NotWritten(String),
+    /// The disk is full or fails. The store opens its file again until a write succeeds.
+    #[error(
+        "the store in the data directory {directory} cannot be written: {cause}; reads are served, and writes are \
+             accepted again once the directory can be written, without a restart"
+    )]
+    Unwritable { directory: PathBuf, cause: String },
+    #[error(
+        "the file {path} has revision {found}, which is older than revision {revision} in memory: it was replaced"
+    )]
+    Replaced {
+        path: PathBuf,
+        found: u64,
+        revision: u64,
+    },
     #[error("{path} has {bytes} bytes, and at most {limit} are stored")]
     TooLarge {
         path: String,
@@ -102,7 +114,10 @@ pub struct ObjectStore {
 impl ObjectStore {
     /// Opens the file, or creates it.
     pub fn open(path: &Path, retention: Retention) -> Result<Self, StoreError> {
-        let disk = StoreFile::open(path)?;
+        Self::start(StoreFile::open(path)?, retention)
+    }
+
+    fn start(disk: StoreFile, retention: Retention) -> Result<Self, StoreError> {
         let loaded = disk.load()?;
         let state = Arc::new(RwLock::new(StoreState::load(
             loaded.revision,
@@ -211,11 +226,35 @@ impl ObjectStore {
         let _ = tip.wait_for(|tip| *tip >= revision).await;
     }
 
+    /// Waits until a version from [`ObjectStore::latest`] is durable and visible. Fails if it has been replaced or its
+    /// write was refused.
+    pub async fn durable(&self, stored: &Arc<StoredObject>) -> Result<(), StoreError> {
+        let mut refusals = self.writer.refusals();
+        // After subscribing, so that a refusal is either seen here or received.
+        let latest = self.latest(&stored.key);
+        if latest.is_none_or(|latest| latest.revision != stored.revision) {
+            return Err(StoreError::Changed);
+        }
+        tokio::select! {
+            () = self.reached(stored.revision) => Ok(()),
+            _ = refusals.changed() => Err(StoreError::Changed),
+        }
+    }
+
     /// Waits until everything accepted so far is visible, so that the cause of an error can be read.
     pub async fn settled(&self) {
+        let mut refusals = self.writer.refusals();
         let accepted = self.writer.accepted();
-        // A write that failed never becomes visible; the wait has a limit for that case.
-        let _ = tokio::time::timeout(SETTLE_TIMEOUT, self.reached(accepted)).await;
+        tokio::select! {
+            _ = tokio::time::timeout(SETTLE_TIMEOUT, self.reached(accepted)) => {}
+            // What was refused never becomes visible.
+            _ = refusals.changed() => {}
+        }
+    }
+
+    /// Returns the reason why writes are refused at the moment.
+    pub fn outage(&self) -> Option<String> {
+        self.writer.outage()
     }
 
     /// Returns a channel that changes with every revision.
@@ -259,5 +298,7 @@ impl Drop for ObjectStore {
     }
 }
 
+#[cfg(test)]
+mod outage_tests;
 #[cfg(test)]
 mod tests;

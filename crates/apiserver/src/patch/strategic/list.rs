@@ -1,4 +1,9 @@
 //! Merging of keyed lists, and their order.
+//!
+//! Items are found by an index of their merge keys: a list that a client made long must not cost the square of its
+//! length.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -6,9 +11,14 @@ use super::{
     DIRECTIVE, PatchFields, PatchShape, SET_ELEMENT_ORDER, StrategicMerger, as_new, malformed,
     unknown_directive,
 };
+use crate::cpu;
 use crate::go_text;
 use crate::patch::PatchError;
 use crate::schema::{PatchRule, PatchStrategy};
+
+/// The maximum number of items of a list that is merged item by item: far more than any list of a real object, and few
+/// enough that a decoded list takes megabytes.
+const MAX_MERGED_ITEMS: usize = 50_000;
 
 impl<'s> StrategicMerger<'s> {
     /// Handles every `$setElementOrder/<list>` of a patch together with its list, and removes both from the patch.
@@ -24,6 +34,7 @@ impl<'s> StrategicMerger<'s> {
             .cloned()
             .collect();
         for directive in directives {
+            cpu::check()?;
             let Some(order) = patch.remove(&directive) else {
                 continue;
             };
@@ -32,6 +43,7 @@ impl<'s> StrategicMerger<'s> {
                 return Err(malformed("invalid patch format of setElementOrder list"));
             }
             let order = as_list(order)?;
+            check_length(order.len())?;
             let (child, rule) = self.lookup(shape, &name);
             let existing = original.get(&name).cloned().map(as_list).transpose()?;
             let patched = patch.remove(&name).map(as_list).transpose()?;
@@ -65,6 +77,7 @@ impl<'s> StrategicMerger<'s> {
         if original.is_empty() && patch.is_empty() {
             return Ok(original);
         }
+        check_length(original.len() + patch.len())?;
         if !of_objects(&original, &patch)? {
             let mut merged = original.clone();
             merged.extend(patch.iter().cloned());
@@ -78,20 +91,76 @@ impl<'s> StrategicMerger<'s> {
         let (original, patch) = follow_item_directives(original, patch, key)?;
         let server_order = original.clone();
         let mut merged = original;
+        let mut index = KeyIndex::new(&merged, key);
         for item in &patch {
+            cpu::check()?;
             let identity = identity_of(item, key)?;
-            let position = merged
-                .iter()
-                .position(|existing| existing.get(key) == Some(identity));
+            let position = index.position(identity);
             match (position.and_then(|at| merged.get_mut(at)), item) {
                 (Some(Value::Object(existing)), Value::Object(members)) => {
                     *existing = self.map(std::mem::take(existing), members.clone(), self.items(list))?;
+                    index.moved(identity, existing.get(key), position);
                 }
-                _ => merged.extend(as_new(item.clone())),
+                _ => {
+                    if let Some(added) = as_new(item.clone()) {
+                        index.add(added.get(key), merged.len());
+                        merged.push(added);
+                    }
+                }
             }
         }
         in_order(merged, &patch, &server_order, rule)
     }
+}
+
+/// The positions of the items of a list by merge key.
+struct KeyIndex {
+    positions: HashMap<Value, BTreeSet<usize>>,
+}
+
+impl KeyIndex {
+    fn new(items: &[Value], key: &str) -> Self {
+        let mut index = Self {
+            positions: HashMap::with_capacity(items.len()),
+        };
+        for (at, item) in items.iter().enumerate() {
+            index.add(item.get(key), at);
+        }
+        index
+    }
+
+    /// Returns the first position of an identity.
+    fn position(&self, identity: &Value) -> Option<usize> {
+        self.positions
+            .get(identity)
+            .and_then(|positions| positions.first().copied())
+    }
+
+    fn add(&mut self, identity: Option<&Value>, at: usize) {
+        if let Some(identity) = identity {
+            self.positions.entry(identity.clone()).or_default().insert(at);
+        }
+    }
+
+    /// Records the identity of an item after it was merged. An identity that is null or an object can change.
+    fn moved(&mut self, from: &Value, to: Option<&Value>, at: Option<usize>) {
+        let Some(at) = at.filter(|_| to != Some(from)) else {
+            return;
+        };
+        if let Some(positions) = self.positions.get_mut(from) {
+            positions.remove(&at);
+        }
+        self.add(to, at);
+    }
+}
+
+fn check_length(items: usize) -> Result<(), PatchError> {
+    if items <= MAX_MERGED_ITEMS {
+        return Ok(());
+    }
+    Err(PatchError::TooLarge(format!(
+        "the merged list has up to {items} items, and at most {MAX_MERGED_ITEMS} are merged"
+    )))
 }
 
 /// Removes items with `$patch` from the patch and applies them to the original.
@@ -101,6 +170,7 @@ fn follow_item_directives(
     key: &str,
 ) -> Result<(Vec<Value>, Vec<Value>), PatchError> {
     let mut plain = Vec::with_capacity(patch.len());
+    let mut deleted = HashSet::new();
     let mut replace = false;
     for item in patch {
         let Some(directive) = item.get(DIRECTIVE) else {
@@ -109,8 +179,7 @@ fn follow_item_directives(
         };
         match directive.as_str() {
             Some("delete") => {
-                let identity = identity_of(&item, key)?;
-                original.retain(|existing| existing.get(key) != Some(identity));
+                deleted.insert(identity_of(&item, key)?.clone());
             }
             Some("replace") => replace = true,
             Some("merge") => {
@@ -123,6 +192,11 @@ fn follow_item_directives(
             }
         }
     }
+    original.retain(|existing| {
+        existing
+            .get(key)
+            .is_none_or(|identity| !deleted.contains(identity))
+    });
     Ok(if replace {
         (plain, Vec::new())
     } else {
@@ -143,24 +217,19 @@ fn in_order(
             identity_of(item, key)?;
         }
     }
-    let rank = |order: &[Value], item: &Value| {
-        order.iter().position(|other| match key {
-            Some(key) => other.get(key) == item.get(key),
-            None => other == item,
-        })
-    };
+    let (patch_ranks, server_ranks) = (Ranks::new(patch_order, key), Ranks::new(server_order, key));
     let (mut patched, mut others): (Vec<Value>, Vec<Value>) = merged
         .into_iter()
-        .partition(|item| rank(patch_order, item).is_some());
-    patched.sort_by_key(|item| rank(patch_order, item));
-    others.sort_by_key(|item| rank(server_order, item));
+        .partition(|item| patch_ranks.of(item).is_some());
+    patched.sort_by_cached_key(|item| patch_ranks.of(item));
+    others.sort_by_cached_key(|item| server_ranks.of(item));
     let mut patched = patched.into_iter().peekable();
     let mut result = Vec::new();
     for other in others {
         // An item of the patch goes first unless the server has both and this one in front.
         while let Some(next) = patched.peek() {
             let server_first = matches!(
-                (rank(server_order, &other), rank(server_order, next)),
+                (server_ranks.of(&other), server_ranks.of(next)),
                 (Some(left), Some(right)) if left < right
             );
             if server_first {
@@ -174,8 +243,32 @@ fn in_order(
     Ok(result)
 }
 
+/// The first position of every item of a list, by merge key or by value.
+struct Ranks<'v> {
+    key: Option<&'v str>,
+    positions: HashMap<&'v Value, usize>,
+}
+
+impl<'v> Ranks<'v> {
+    fn new(order: &'v [Value], key: Option<&'v str>) -> Self {
+        let mut positions = HashMap::with_capacity(order.len());
+        for (at, item) in order.iter().enumerate() {
+            let identity = key.map_or(Some(item), |key| item.get(key));
+            if let Some(identity) = identity {
+                positions.entry(identity).or_insert(at);
+            }
+        }
+        Self { key, positions }
+    }
+
+    fn of(&self, item: &Value) -> Option<usize> {
+        let identity = self.key.map_or(Some(item), |key| item.get(key))?;
+        self.positions.get(identity).copied()
+    }
+}
+
 /// The items of a patch must be in the order of the directive beside it.
-fn check_order(patch: &[Value], order: &[Value], rule: &PatchRule) -> Result<(), PatchError> {
+pub(super) fn check_order(patch: &[Value], order: &[Value], rule: &PatchRule) -> Result<(), PatchError> {
     if order.is_empty() {
         return Ok(());
     }
@@ -202,7 +295,7 @@ fn check_order(patch: &[Value], order: &[Value], rule: &PatchRule) -> Result<(),
 }
 
 /// Returns whether two lists hold objects; both must hold the same type.
-fn of_objects(original: &[Value], patch: &[Value]) -> Result<bool, PatchError> {
+pub(super) fn of_objects(original: &[Value], patch: &[Value]) -> Result<bool, PatchError> {
     let mut kinds = original.iter().chain(patch).map(go_text::type_name);
     let Some(first) = kinds.next() else {
         return Ok(false);
@@ -222,7 +315,7 @@ fn of_objects(original: &[Value], patch: &[Value]) -> Result<bool, PatchError> {
     Ok(first == "map[string]interface {}")
 }
 
-fn identity_of<'v>(item: &'v Value, key: &str) -> Result<&'v Value, PatchError> {
+pub(super) fn identity_of<'v>(item: &'v Value, key: &str) -> Result<&'v Value, PatchError> {
     let Value::Object(fields) = item else {
         return Err(PatchError::Contradictory(format!(
             "expected a map[string]interface {{}}, but received a {}",
@@ -237,7 +330,7 @@ fn identity_of<'v>(item: &'v Value, key: &str) -> Result<&'v Value, PatchError> 
     })
 }
 
-fn as_list(value: Value) -> Result<Vec<Value>, PatchError> {
+pub(super) fn as_list(value: Value) -> Result<Vec<Value>, PatchError> {
     match value {
         Value::Array(items) => Ok(items),
         other => Err(PatchError::Contradictory(format!(
@@ -248,11 +341,11 @@ fn as_list(value: Value) -> Result<Vec<Value>, PatchError> {
 }
 
 fn without_repetition(items: Vec<Value>) -> Vec<Value> {
-    let mut distinct: Vec<Value> = Vec::with_capacity(items.len());
-    for item in items {
-        if !distinct.contains(&item) {
-            distinct.push(item);
-        }
-    }
-    distinct
+    let mut seen = HashSet::with_capacity(items.len());
+    let first: Vec<bool> = items.iter().map(|item| seen.insert(item)).collect();
+    items
+        .into_iter()
+        .zip(first)
+        .filter_map(|(item, first)| first.then_some(item))
+        .collect()
 }

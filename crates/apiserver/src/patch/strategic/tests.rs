@@ -234,3 +234,38 @@ fn contradictory_patches_are_rejected_with_kubernetes_messages() {
         assert_eq!(patched("Pod", &pod, &patch), Err(expected), "{patch}");
     }
 }
+
+/// The merge was quadratic: four such patches, each below the limit of a body, stopped the server for 47 s.
+#[test]
+fn a_reversed_order_of_a_long_list_cost_the_square_of_its_length() {
+    let length = 20_000;
+    let condition = |at: usize| json!({"type": format!("c{at}")});
+    let conditions: Vec<Value> = (0..length).map(condition).collect();
+    let reversed: Vec<Value> = (0..length).rev().map(condition).collect();
+    let start = std::time::Instant::now();
+    check(
+        "Node",
+        &json!({"status": {"conditions": conditions}}),
+        &json!({"status": {"$setElementOrder/conditions": reversed, "conditions": reversed}}),
+        &json!({"status": {"conditions": reversed}}),
+    );
+    // Minutes before; a second with an index, in a debug build on a busy machine.
+    assert!(start.elapsed() < std::time::Duration::from_secs(20));
+}
+
+#[test]
+fn a_list_that_is_too_long_to_merge_is_refused() {
+    let conditions: Vec<Value> = (0..60_000).map(|at| json!({"type": format!("c{at}")})).collect();
+    let error = patched(
+        "Node",
+        &json!({"status": {"conditions": []}}),
+        &json!({"status": {"conditions": conditions}}),
+    );
+    let Err(PatchError::TooLarge(message)) = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(
+        message,
+        "the merged list has up to 60000 items, and at most 50000 are merged"
+    );
+}

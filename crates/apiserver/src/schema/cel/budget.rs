@@ -11,6 +11,8 @@ use cel::ExecutionError;
 use cel::common::types::{CelBytes, CelMap, CelString, Kind, Type};
 use cel::common::value::{CowVal, StaticVal, Val};
 
+use crate::cpu;
+
 /// Enough for thousands of list items compared with each other, and used up in about a second.
 const UNITS_PER_OBJECT: u64 = 1_000_000;
 
@@ -43,7 +45,7 @@ impl CelBudget {
     /// Charges units, or fails and exhausts the budget.
     pub fn charge(&self, units: u64) -> Result<(), ExecutionError> {
         let left = self.0.load(Ordering::Relaxed);
-        if units >= left {
+        if units >= left || cpu::is_out_of_time() {
             self.0.store(0, Ordering::Relaxed);
             return Err(ExecutionError::InternalError(
                 "operation cancelled: actual cost limit exceeded".to_owned(),

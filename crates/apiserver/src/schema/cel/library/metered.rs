@@ -100,7 +100,8 @@ fn matches<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, Executio
     let (text, pattern) = (text(&args, 1, "matches")?, text(&args, 2, "matches")?);
     CelBudget::of(&args)?.charge_value(args[1].as_ref())?;
     let pattern = regex::cached(pattern).map_err(|error| failed("matches", error))?;
-    Ok(CowVal::owned(CelBool::from(pattern.is_match(text))))
+    let is_match = pattern.is_match(text).map_err(|error| failed("matches", error))?;
+    Ok(CowVal::owned(CelBool::from(is_match)))
 }
 
 fn replace<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
