@@ -130,6 +130,8 @@ impl TokenStore {
         let identity = Identity {
             user: entry.user.clone(),
             groups: entry.groups.clone(),
+            uid: String::new(),
+            extra: std::collections::BTreeMap::new(),
             impersonated_by: None,
         };
         Some((identity, entry.lifetime))

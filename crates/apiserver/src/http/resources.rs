@@ -12,6 +12,7 @@ use super::body::ApiBody;
 use super::negotiate::{self, PatchFormat, ResponseEncoding};
 use super::path::ResourcePath;
 use super::{Api, ApiCall, respond, reviews};
+use crate::admission::AdmissionWarnings;
 use crate::audit;
 use crate::auth::RequestAttributes;
 use crate::error::{self, ApiError};
@@ -42,6 +43,7 @@ pub(super) async fn serve(
         api,
         call,
         verb,
+        warnings: AdmissionWarnings::default(),
         target: ObjectTarget {
             definition: Arc::clone(definition),
             namespace: path.namespace,
@@ -49,7 +51,8 @@ pub(super) async fn serve(
             subresource: path.subresource,
         },
     };
-    let outcome = request.run(path.watch).await;
+    let mut outcome = request.run(path.watch).await;
+    let warnings = request.warnings.take();
     if !matches!(verb, "get" | "list" | "watch") {
         audit::write(
             &call.identity,
@@ -57,6 +60,12 @@ pub(super) async fn serve(
             &request.target,
             outcome.as_ref().map_or_else(|error| error.code, Response::status),
         );
+    }
+    if !warnings.is_empty() {
+        // Warnings belong to an error response as well.
+        let mut response = outcome.unwrap_or_else(|error| respond::error(&error));
+        respond::warn(&mut response, &warnings);
+        outcome = Ok(response);
     }
     outcome
 }
@@ -106,6 +115,8 @@ pub(super) struct ResourceRequest<'a> {
     pub call: &'a ApiCall,
     pub verb: &'static str,
     pub target: ObjectTarget,
+    /// The warnings of admission policies and webhooks.
+    pub warnings: AdmissionWarnings,
 }
 
 impl ResourceRequest<'_> {
@@ -173,7 +184,7 @@ impl ResourceRequest<'_> {
             ("binding", _) => {
                 let context = self.context("CreateOptions")?;
                 let binding = self.object(&context)?.0;
-                self.api.registry.bind(&self.target, &context, &binding).await?;
+                self.api.registry.bind(&self.target, &context, binding).await?;
                 Ok(created_status())
             }
             ("token", _) => reviews::token(self.api, self.call, &self.target),
@@ -422,7 +433,17 @@ impl ResourceRequest<'_> {
             dry_run: context.dry_run || dry.is_some_and(|values| !values.is_empty()),
             ..context
         };
-        self.api.registry.evict(&self.target, &context, &options).await?;
+        let Value::Object(mut eviction) = eviction else {
+            return Err(ApiError::bad_request("the body of an eviction must be a JSON object"));
+        };
+        eviction
+            .entry("apiVersion")
+            .or_insert_with(|| Value::from("policy/v1"));
+        eviction.entry("kind").or_insert_with(|| Value::from("Eviction"));
+        self.api
+            .registry
+            .evict(&self.target, &context, eviction, &options)
+            .await?;
         Ok(created_status())
     }
 

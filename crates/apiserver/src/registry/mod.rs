@@ -3,6 +3,7 @@
 //! The registry implements create, update, patch and delete. It is independent of HTTP, authorization and the
 //! representation of responses.
 
+mod admit;
 mod create;
 mod delete;
 mod generate;
@@ -16,10 +17,10 @@ mod typed;
 mod update;
 mod validate;
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use http::StatusCode;
 use parking_lot::RwLock;
 
 pub use delete::{DeleteOptions, DeleteResult, PropagationPolicy};
@@ -28,10 +29,12 @@ pub use list::{ListOptions, ObjectList, RevisionMatch};
 pub use managers::ManagedFieldsUpdate;
 pub use patch::ObjectPatch;
 pub(crate) use pods::is_ready as pod_is_ready;
-pub(crate) use strategy::unregistered;
+pub(crate) use generate::uid as generated_uid;
+pub(crate) use strategy::{from_storage, to_storage, unregistered};
 pub use update::UpdateResult;
 
-use crate::admission::{Admission, AdmissionOperation, AdmissionRequest};
+use crate::admission::{self, Admission, AdmissionChain, AdmissionScope, AdmissionWarnings};
+use crate::auth::Authorizer;
 use crate::catalog::{Catalog, ResourceDefinition};
 use crate::clock::Clock;
 use crate::crd;
@@ -45,23 +48,54 @@ use crate::store::{ObjectKey, ObjectStore, StoredObject};
 pub struct WriteContext {
     pub user: String,
     pub groups: Vec<String>,
+    /// The UID of the caller; empty if unknown.
+    pub uid: String,
+    pub extra: BTreeMap<String, Vec<String>>,
     /// The manager recorded in `metadata.managedFields`.
     pub field_manager: String,
     pub dry_run: bool,
     pub field_validation: FieldValidation,
     pub managed_fields: ManagedFieldsUpdate,
+    /// Whether policies and webhooks review the write.
+    pub admission: AdmissionScope,
+    /// The warnings of policies and webhooks.
+    pub warnings: AdmissionWarnings,
+    /// The options of the request, for policies and webhooks.
+    pub options: JsonObject,
 }
 
 impl WriteContext {
-    /// Returns the context of a write by the server itself.
+    /// Returns the context of a write by the server itself, which no policy or webhook reviews.
     pub fn internal(manager: &str) -> Self {
         Self {
             user: format!("system:{manager}"),
             groups: vec!["system:masters".to_owned()],
+            uid: String::new(),
+            extra: BTreeMap::new(),
             field_manager: manager.to_owned(),
             dry_run: false,
             field_validation: FieldValidation::Ignore,
             managed_fields: ManagedFieldsUpdate::Pending,
+            admission: AdmissionScope::Reviewed,
+            warnings: AdmissionWarnings::default(),
+            options: JsonObject::new(),
+        }
+    }
+
+    /// Returns the context of a controller of Kubernetes' controller manager. Policies and webhooks review its writes
+    /// under the name that they have there.
+    pub fn controller(name: &str) -> Self {
+        let mut context = Self::internal(name);
+        context.user = format!("system:serviceaccount:kube-system:{name}");
+        context.admission = AdmissionScope::Object;
+        context
+    }
+
+    /// Returns the context of a write that is a part of a reviewed request.
+    pub fn reviewed(&self) -> Self {
+        Self {
+            admission: AdmissionScope::Reviewed,
+            ..self.clone()
         }
     }
 }
@@ -99,11 +133,19 @@ pub struct ObjectRegistry {
     catalog: RwLock<Arc<Catalog>>,
     clock: Arc<dyn Clock>,
     admission: Vec<Arc<dyn Admission>>,
+    chain: AdmissionChain,
 }
 
 impl ObjectRegistry {
-    pub fn new(store: Arc<ObjectStore>, clock: Arc<dyn Clock>, admission: Vec<Arc<dyn Admission>>) -> Self {
+    /// Returns a registry. The authorizers answer access checks of admission policies.
+    pub fn new(
+        store: Arc<ObjectStore>,
+        clock: Arc<dyn Clock>,
+        admission: Vec<Arc<dyn Admission>>,
+        authorizers: Vec<Arc<dyn Authorizer>>,
+    ) -> Self {
         Self {
+            chain: AdmissionChain::new(authorizers),
             store,
             catalog: RwLock::new(Arc::new(Catalog::with(&[]))),
             clock,
@@ -122,8 +164,11 @@ impl ObjectRegistry {
         *catalog = build(&self.store, &catalog);
     }
 
-    /// Updates the catalog after a write of a definition, before the client gets the response.
+    /// Applies a write of a definition, a policy or a webhook, before the client gets the response.
     fn after_write(&self, target: &ObjectTarget) {
+        if target.definition.group == admission::GROUP {
+            self.chain.reload(&self.store);
+        }
         if &*target.definition.storage == crd::RESOURCE {
             crd::reload(self);
         }
@@ -166,44 +211,4 @@ impl ObjectRegistry {
         }
         outcome
     }
-
-    /// Runs the admission plugins and returns the object to store.
-    fn admit(
-        &self,
-        operation: AdmissionOperation,
-        target: &ObjectTarget,
-        context: &WriteContext,
-        mut object: Option<JsonObject>,
-        old: Option<&JsonObject>,
-    ) -> Result<Option<JsonObject>, ApiError> {
-        for hook in &self.admission {
-            let request = AdmissionRequest {
-                operation,
-                definition: &target.definition,
-                namespace: &target.namespace,
-                name: &target.name,
-                subresource: &target.subresource,
-                object: object.as_ref(),
-                old,
-                user: &context.user,
-                groups: &context.groups,
-                dry_run: context.dry_run,
-            };
-            match hook.review(&request) {
-                Ok(None) => {}
-                Ok(Some(replaced)) => object = Some(replaced),
-                Err(rejection) => return Err(refused(target, &rejection.message, rejection.code)),
-            }
-        }
-        Ok(object)
-    }
-}
-
-fn refused(target: &ObjectTarget, message: &str, code: StatusCode) -> ApiError {
-    let mut error = ApiError::forbidden(target.definition.subject(&target.name), message);
-    error.code = code;
-    if code == StatusCode::UNPROCESSABLE_ENTITY {
-        error.reason = "Invalid";
-    }
-    error
 }
