@@ -9,7 +9,8 @@ use super::policy::{CompiledPolicy, PolicyBinding};
 use super::webhook::{Webhook, WebhookKind};
 use crate::store::{ObjectStore, StoredObject};
 
-const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
+/// The resource under which policies are stored.
+pub(crate) const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
 const BINDINGS: &str = "validatingadmissionpolicybindings.admissionregistration.k8s.io";
 const MUTATING: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
 const VALIDATING: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";

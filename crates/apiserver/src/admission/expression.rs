@@ -35,12 +35,17 @@ impl PolicyDeclarations {
         if !spec["paramKind"].is_null() {
             message.declare("params", CelType::Dyn);
         }
+        let mut conditions = message.clone();
+        conditions.declare_authorizer();
+        if spec["variables"].as_array().is_some_and(|variables| !variables.is_empty()) {
+            message.declare("variables", CelType::object(&[]));
+        }
         let mut base = message.clone();
         base.declare_authorizer();
         Self {
-            conditions: base.clone(),
             base,
             message,
+            conditions,
         }
     }
 

@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 
 pub(crate) use attributes::AdmissionAttributes;
 pub(crate) use chain::AdmissionChain;
+pub(crate) use configuration::POLICIES;
 pub(crate) use expression::{ExpressionUse, PolicyDeclarations, condition_declarations};
 
 use crate::auth::{NODE_USER_PREFIX, NODES};

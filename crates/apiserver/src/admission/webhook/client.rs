@@ -166,7 +166,8 @@ fn connect_error(host: &str, port: u16, error: &std::io::Error) -> String {
 fn handshake_error(error: &std::io::Error) -> String {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
     let why = match tls {
-        Some(TlsError::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+        // A certificate of another authority with the same name has the wrong signature.
+        Some(TlsError::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
             "x509: certificate signed by unknown authority".to_owned()
         }
         Some(TlsError::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. })) => {
