@@ -35,7 +35,10 @@ async fn play(cluster: &Cluster, case: &Value) -> (u16, Vec<String>, Value) {
     let mut request = Request::builder()
         .method(Method::from_bytes(case["method"].as_str().unwrap().as_bytes()).unwrap())
         .uri(case["path"].as_str().unwrap())
-        .header("content-type", case["type"].as_str().unwrap_or("application/json"));
+        .header(
+            "content-type",
+            case["type"].as_str().unwrap_or("application/json"),
+        );
     if let Some(user) = case["as"].as_str() {
         request = request.header("impersonate-user", user);
     }
@@ -43,17 +46,30 @@ async fn play(cluster: &Cluster, case: &Value) -> (u16, Vec<String>, Value) {
         Value::Null => Bytes::new(),
         body => Bytes::from(body.to_string()),
     };
-    let response = cluster.server.service().oneshot(request.body(Full::new(body)).unwrap()).await.unwrap();
+    let response = cluster
+        .server
+        .service()
+        .oneshot(request.body(Full::new(body)).unwrap())
+        .await
+        .unwrap();
     let warnings = response.headers().get_all("warning").iter();
-    let warnings = warnings.map(|warning| warning.to_str().unwrap().to_owned()).collect();
+    let warnings = warnings
+        .map(|warning| warning.to_str().unwrap().to_owned())
+        .collect();
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
-    (code, warnings, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    (
+        code,
+        warnings,
+        serde_json::from_slice(&body).unwrap_or(Value::Null),
+    )
 }
 
 /// Returns the recorded parts of a `Status`; causes have no order.
 fn status(mut status: Value, case: &Value) -> Value {
-    if let Some(causes) = status.pointer_mut("/details/causes").and_then(Value::as_array_mut)
+    if let Some(causes) = status
+        .pointer_mut("/details/causes")
+        .and_then(Value::as_array_mut)
         && causes.len() > 1
     {
         causes.sort_by_key(Value::to_string);
@@ -82,7 +98,10 @@ async fn compare(cluster: &Cluster, cases: &Value, problems: &mut Vec<String>) {
         }
         let recorded: Vec<String> = serde_json::from_value(case["warnings"].clone()).unwrap_or_default();
         if warnings != recorded {
-            problems.push(format!("{}: warnings {warnings:?} instead of {recorded:?}", case["name"]));
+            problems.push(format!(
+                "{}: warnings {warnings:?} instead of {recorded:?}",
+                case["name"]
+            ));
         }
         if expected >= 400 {
             let (found, wanted) = (status(body, case), status(case["status"].clone(), case));
@@ -95,7 +114,9 @@ async fn compare(cluster: &Cluster, cases: &Value, problems: &mut Vec<String>) {
 
 async fn create(cluster: &Cluster, objects: &Value) {
     for object in objects.as_array().unwrap() {
-        let (code, body) = cluster.request(Method::POST, &collection(object), object.clone()).await;
+        let (code, body) = cluster
+            .request(Method::POST, &collection(object), object.clone())
+            .await;
         assert_eq!(code, 201, "{}: {body}", object["metadata"]["name"]);
     }
 }
@@ -109,7 +130,12 @@ async fn policies_decide_as_recorded() {
     let mut problems = Vec::new();
     assert!(golden["cases"].as_array().unwrap().len() > 45);
     compare(&cluster, &golden["cases"], &mut problems).await;
-    assert!(problems.is_empty(), "{} differ:\n{}", problems.len(), problems.join("\n"));
+    assert!(
+        problems.is_empty(),
+        "{} differ:\n{}",
+        problems.len(),
+        problems.join("\n")
+    );
 }
 
 #[tokio::test]
@@ -119,5 +145,10 @@ async fn policies_and_webhooks_that_cannot_be_enforced_are_rejected_as_recorded(
     let mut problems = Vec::new();
     assert!(golden["invalid"].as_array().unwrap().len() > 110);
     compare(&cluster, &golden["invalid"], &mut problems).await;
-    assert!(problems.is_empty(), "{} differ:\n{}", problems.len(), problems.join("\n"));
+    assert!(
+        problems.is_empty(),
+        "{} differ:\n{}",
+        problems.len(),
+        problems.join("\n")
+    );
 }

@@ -64,7 +64,11 @@ impl HookServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let task = tokio::spawn(serve(listener, TlsAcceptor::from(Arc::new(config)), Arc::clone(&seen)));
+        let task = tokio::spawn(serve(
+            listener,
+            TlsAcceptor::from(Arc::new(config)),
+            Arc::clone(&seen),
+        ));
         Self {
             port,
             bundle: BASE64.encode(certificate.pem()),
@@ -79,7 +83,11 @@ impl HookServer {
 
     /// Returns how often a path was called.
     fn calls(&self, path: &str) -> usize {
-        self.seen.lock().iter().filter(|(called, _)| called == path).count()
+        self.seen
+            .lock()
+            .iter()
+            .filter(|(called, _)| called == path)
+            .count()
     }
 }
 
@@ -91,7 +99,8 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, seen: Arc<Mutex<Vec
             let Ok(stream) = acceptor.accept(stream).await else {
                 return;
             };
-            let service = service_fn(move |request: http::Request<Incoming>| answer(request, Arc::clone(&seen)));
+            let service =
+                service_fn(move |request: http::Request<Incoming>| answer(request, Arc::clone(&seen)));
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
@@ -111,8 +120,10 @@ fn verdict(path: &str, review: &Value) -> Value {
     let mut response = match path {
         "deny" => denied(json!({"message": "no way"})),
         "deny-none" => json!({"allowed": false}),
-        "deny-code" => denied(json!({"message": "conflicting", "code": 409, "reason": "Conflict",
-            "details": {"name": "n", "kind": "k"}})),
+        "deny-code" => denied(
+            json!({"message": "conflicting", "code": 409, "reason": "Conflict",
+            "details": {"name": "n", "kind": "k"}}),
+        ),
         "deny-reason" => denied(json!({"reason": "BecauseISaySo"})),
         "warn" => json!({"warnings": ["careful", ""]}),
         "patch" => add("/data", json!({"added": "yes"})),
@@ -149,14 +160,19 @@ async fn answer(
     let review: Value = serde_json::from_slice(&body).unwrap_or_default();
     seen.lock().push((path.clone(), review.clone()));
     let response = verdict(&path, &review);
-    let whole = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "response": response}).to_string();
+    let whole = |version: &str, kind: &str| {
+        json!({"apiVersion": version, "kind": kind, "response": response}).to_string()
+    };
     let (code, body) = match path.as_str() {
         "500" => (500, "broken".to_owned()),
         "404" => (404, "gone".to_owned()),
         "400" => (400, "bad".to_owned()),
         "notjson" => (200, "hello".to_owned()),
         "empty" => (200, "{}".to_owned()),
-        "noresponse" => (200, json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).to_string()),
+        "noresponse" => (
+            200,
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).to_string(),
+        ),
         "wrong-version" => (200, whole("admission.k8s.io/v1beta1", "AdmissionReview")),
         "wrong-kind" => (200, whole("v1", "Pod")),
         "big" => (200, format!("{{\"x\": \"{}\"}}", "a".repeat(8 << 20))),
@@ -198,7 +214,13 @@ async fn configure(cluster: &Cluster, kind: &str, name: &str, only: &str, client
 async fn cluster() -> Cluster {
     let cluster = Cluster::start().await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "adm"}});
-    assert_eq!(cluster.request(Method::POST, "/api/v1/namespaces", namespace).await.0, 201);
+    assert_eq!(
+        cluster
+            .request(Method::POST, "/api/v1/namespaces", namespace)
+            .await
+            .0,
+        201
+    );
     cluster
 }
 
@@ -218,7 +240,10 @@ fn special(server: &HookServer, name: &str) -> Option<(Value, Value)> {
     Some(match name {
         "v-refused" => (refused, json!({})),
         "v-ign" => (refused, json!({"failurePolicy": "Ignore"})),
-        "v-ca" => (json!({"url": url, "caBundle": BASE64.encode(other.cert.pem())}), json!({})),
+        "v-ca" => (
+            json!({"url": url, "caBundle": BASE64.encode(other.cert.pem())}),
+            json!({}),
+        ),
         "v-badca" => (json!({"url": url, "caBundle": "YWJj"}), json!({})),
         "v-svc" => {
             let service = json!({"name": "none", "namespace": "adm", "path": "/p"});
@@ -226,7 +251,10 @@ fn special(server: &HookServer, name: &str) -> Option<(Value, Value)> {
         }
         "v-cond" => {
             let expression = "object.metadata.name == 'h-v-cond' ? object.data.nope == 'x' : false";
-            (server.client("x"), json!({"matchConditions": [{"name": "n", "expression": expression}]}))
+            (
+                server.client("x"),
+                json!({"matchConditions": [{"name": "n", "expression": expression}]}),
+            )
         }
         "m-del" => {
             let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"],
@@ -251,7 +279,11 @@ async fn webhooks_decide_as_recorded() {
         if name == "v-noca" {
             continue;
         }
-        let kind = if name.starts_with("m-") { "Mutating" } else { "Validating" };
+        let kind = if name.starts_with("m-") {
+            "Mutating"
+        } else {
+            "Validating"
+        };
         let (client, more) = special(&server, name).unwrap_or_else(|| (server.client(&name[2..]), json!({})));
         configure(&cluster, kind, name, &format!("h-{name}"), client, more).await;
         let method = Method::from_bytes(case["method"].as_str().unwrap().as_bytes()).unwrap();
@@ -274,36 +306,80 @@ async fn webhooks_decide_as_recorded() {
         let expected = case["code"].as_u64().unwrap();
         if u64::from(code.as_u16()) != expected {
             problems.push(format!("{name}: {code} instead of {expected}: {body}"));
-        } else if expected >= 400 && !["v-notjson", "v-wrong-uid"].contains(&name) && shown(&body) != shown(&case["status"]) {
-            problems.push(format!("{name}:\n  found  {}\n  wanted {}", shown(&body), shown(&case["status"])));
+        } else if expected >= 400
+            && !["v-notjson", "v-wrong-uid"].contains(&name)
+            && shown(&body) != shown(&case["status"])
+        {
+            problems.push(format!(
+                "{name}:\n  found  {}\n  wanted {}",
+                shown(&body),
+                shown(&case["status"])
+            ));
         }
-        let prefix = message(&case["status"]).split("webhook: ").next().unwrap().split("uid=").next().unwrap();
+        let prefix = message(&case["status"])
+            .split("webhook: ")
+            .next()
+            .unwrap()
+            .split("uid=")
+            .next()
+            .unwrap();
         if !message(&body).starts_with(prefix) {
             problems.push(format!("{name}: {}", message(&body)));
         }
     }
-    assert!(problems.is_empty(), "{} differ:\n{}", problems.len(), problems.join("\n"));
+    assert!(
+        problems.is_empty(),
+        "{} differ:\n{}",
+        problems.len(),
+        problems.join("\n")
+    );
 }
 
 #[tokio::test]
 async fn a_patch_of_a_webhook_is_stored() {
     let (server, cluster) = (HookServer::start().await, cluster().await);
-    configure(&cluster, "Mutating", "m", "patched", server.client("patch"), json!({})).await;
+    configure(
+        &cluster,
+        "Mutating",
+        "m",
+        "patched",
+        server.client("patch"),
+        json!({}),
+    )
+    .await;
     let (code, body) = cluster.request(Method::POST, MAPS, map("patched")).await;
-    assert_eq!((code.as_u16(), &body["data"]["added"]), (201, &json!("yes")), "{body}");
-    let (_, stored) = cluster.request(Method::GET, &format!("{MAPS}/patched"), Value::Null).await;
+    assert_eq!(
+        (code.as_u16(), &body["data"]["added"]),
+        (201, &json!("yes")),
+        "{body}"
+    );
+    let (_, stored) = cluster
+        .request(Method::GET, &format!("{MAPS}/patched"), Value::Null)
+        .await;
     assert_eq!(stored["data"], json!({"added": "yes"}));
     // An update of the same object is patched again.
     let patch = json!({"data": {"mine": "1"}});
     let path = format!("{MAPS}/patched");
     let (code, body) = cluster.patch(&path, "application/merge-patch+json", patch).await;
-    assert_eq!((code.as_u16(), &body["data"]), (200, &json!({"added": "yes"})), "{body}");
+    assert_eq!(
+        (code.as_u16(), &body["data"]),
+        (200, &json!({"added": "yes"})),
+        "{body}"
+    );
 }
 
 #[tokio::test]
 async fn a_webhook_cannot_rename_an_object() {
     let (server, cluster) = (HookServer::start().await, cluster().await);
-    configure(&cluster, "Mutating", "m", "mine", server.client("rename"), json!({})).await;
+    configure(
+        &cluster,
+        "Mutating",
+        "m",
+        "mine",
+        server.client("rename"),
+        json!({}),
+    )
+    .await;
     let (code, body) = cluster.request(Method::POST, MAPS, map("mine")).await;
     assert_eq!(code, 500, "{body}");
     assert!(message(&body).contains("may not change metadata.name"), "{body}");
@@ -313,20 +389,56 @@ async fn a_webhook_cannot_rename_an_object() {
 async fn a_webhook_is_called_again_only_if_it_asks_for_it() {
     let (server, cluster) = (HookServer::start().await, cluster().await);
     let again = json!({"reinvocationPolicy": "IfNeeded"});
-    configure(&cluster, "Mutating", "a", "counted", server.client("count"), again).await;
-    configure(&cluster, "Mutating", "b", "counted", server.client("count"), json!({})).await;
+    configure(
+        &cluster,
+        "Mutating",
+        "a",
+        "counted",
+        server.client("count"),
+        again,
+    )
+    .await;
+    configure(
+        &cluster,
+        "Mutating",
+        "b",
+        "counted",
+        server.client("count"),
+        json!({}),
+    )
+    .await;
     let mut object = map("counted");
     object["data"] = json!({"count": "0"});
     let (code, body) = cluster.request(Method::POST, MAPS, object).await;
-    assert_eq!((code.as_u16(), &body["data"]["count"]), (201, &json!("3")), "{body}");
+    assert_eq!(
+        (code.as_u16(), &body["data"]["count"]),
+        (201, &json!("3")),
+        "{body}"
+    );
 }
 
 #[tokio::test]
 async fn a_response_that_is_too_large_fails_the_call() {
     let (server, cluster) = (HookServer::start().await, cluster().await);
-    configure(&cluster, "Validating", "fail", "closed", server.client("big"), json!({})).await;
+    configure(
+        &cluster,
+        "Validating",
+        "fail",
+        "closed",
+        server.client("big"),
+        json!({}),
+    )
+    .await;
     let open = json!({"failurePolicy": "Ignore"});
-    configure(&cluster, "Validating", "ignore", "open", server.client("big"), open).await;
+    configure(
+        &cluster,
+        "Validating",
+        "ignore",
+        "open",
+        server.client("big"),
+        open,
+    )
+    .await;
     let (code, body) = cluster.request(Method::POST, MAPS, map("closed")).await;
     assert_eq!(code, 500, "{body}");
     assert!(message(&body).contains("larger than 3145728 bytes"), "{body}");
@@ -336,7 +448,15 @@ async fn a_response_that_is_too_large_fails_the_call() {
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
     let (server, cluster) = (HookServer::start().await, cluster().await);
-    configure(&cluster, "Validating", "v", "redirected", server.client("redirect"), json!({})).await;
+    configure(
+        &cluster,
+        "Validating",
+        "v",
+        "redirected",
+        server.client("redirect"),
+        json!({}),
+    )
+    .await;
     let (code, body) = cluster.request(Method::POST, MAPS, map("redirected")).await;
     assert_eq!(code, 500, "{body}");
     assert!(message(&body).contains("redirects are not followed"), "{body}");
@@ -348,14 +468,39 @@ async fn a_certificate_that_is_its_own_authority_is_accepted_for_its_names_only(
     let cluster = cluster().await;
     let authority = || rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let server = HookServer::with("127.0.0.1", authority()).await;
-    configure(&cluster, "Validating", "own", "trusted", server.client("deny"), json!({})).await;
+    configure(
+        &cluster,
+        "Validating",
+        "own",
+        "trusted",
+        server.client("deny"),
+        json!({}),
+    )
+    .await;
     let (code, body) = cluster.request(Method::POST, MAPS, map("trusted")).await;
-    assert_eq!((code.as_u16(), message(&body)), (400, "admission webhook \"own.example.com\" denied the request: no way"));
+    assert_eq!(
+        (code.as_u16(), message(&body)),
+        (
+            400,
+            "admission webhook \"own.example.com\" denied the request: no way"
+        )
+    );
     let elsewhere = HookServer::with("127.0.0.9", authority()).await;
-    configure(&cluster, "Validating", "other", "misnamed", elsewhere.client("ok"), json!({})).await;
+    configure(
+        &cluster,
+        "Validating",
+        "other",
+        "misnamed",
+        elsewhere.client("ok"),
+        json!({}),
+    )
+    .await;
     let (code, body) = cluster.request(Method::POST, MAPS, map("misnamed")).await;
     assert_eq!(code, 500, "{body}");
-    assert!(message(&body).contains("tls: failed to verify certificate"), "{body}");
+    assert!(
+        message(&body).contains("tls: failed to verify certificate"),
+        "{body}"
+    );
     assert_eq!(elsewhere.calls("ok"), 0);
 }
 
@@ -363,7 +508,15 @@ async fn a_certificate_that_is_its_own_authority_is_accepted_for_its_names_only(
 async fn a_slow_webhook_with_failure_policy_ignore_delays_a_write_only() {
     let (server, cluster) = (HookServer::start().await, cluster().await);
     let open = json!({"failurePolicy": "Ignore", "timeoutSeconds": 1});
-    configure(&cluster, "Validating", "v", "delayed", server.client("slow"), open).await;
+    configure(
+        &cluster,
+        "Validating",
+        "v",
+        "delayed",
+        server.client("slow"),
+        open,
+    )
+    .await;
     assert_eq!(cluster.request(Method::POST, MAPS, map("delayed")).await.0, 201);
     assert_eq!(server.calls("slow"), 1);
 }
@@ -374,16 +527,38 @@ async fn a_service_is_called_at_its_endpoints() {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook", "namespace": "adm"},
         "spec": {"clusterIP": "None", "ports": [{"port": 443, "targetPort": 8443}]}});
     let path = "/api/v1/namespaces/adm";
-    assert_eq!(cluster.request(Method::POST, &format!("{path}/services"), service).await.0, 201);
-    let client = json!({"caBundle": server.bundle, "service": {"name": "hook", "namespace": "adm", "path": "/deny"}});
+    assert_eq!(
+        cluster
+            .request(Method::POST, &format!("{path}/services"), service)
+            .await
+            .0,
+        201
+    );
+    let client =
+        json!({"caBundle": server.bundle, "service": {"name": "hook", "namespace": "adm", "path": "/deny"}});
     configure(&cluster, "Validating", "v", "denied", client, json!({})).await;
     let (_, body) = cluster.request(Method::POST, MAPS, map("denied")).await;
-    assert!(message(&body).contains("no endpoints available for service \"hook\""), "{body}");
+    assert!(
+        message(&body).contains("no endpoints available for service \"hook\""),
+        "{body}"
+    );
     let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "hook", "namespace": "adm"},
         "subsets": [{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": server.port}]}]});
-    assert_eq!(cluster.request(Method::POST, &format!("{path}/endpoints"), endpoints).await.0, 201);
+    assert_eq!(
+        cluster
+            .request(Method::POST, &format!("{path}/endpoints"), endpoints)
+            .await
+            .0,
+        201
+    );
     let (code, body) = cluster.request(Method::POST, MAPS, map("denied")).await;
-    assert_eq!((code.as_u16(), message(&body)), (400, "admission webhook \"v.example.com\" denied the request: no way"));
+    assert_eq!(
+        (code.as_u16(), message(&body)),
+        (
+            400,
+            "admission webhook \"v.example.com\" denied the request: no way"
+        )
+    );
 }
 
 #[tokio::test]
@@ -398,7 +573,10 @@ async fn a_review_has_the_fields_that_webhooks_read() {
     let (_, mut review) = server.seen.lock().remove(0);
     let request = review["request"].as_object_mut().unwrap();
     let object = request.remove("object").unwrap();
-    assert_eq!((&object["kind"], &object["metadata"]["uid"]), (&json!("ConfigMap"), &Value::Null));
+    assert_eq!(
+        (&object["kind"], &object["metadata"]["uid"]),
+        (&json!("ConfigMap"), &Value::Null)
+    );
     assert_eq!(request.remove("uid").unwrap().as_str().unwrap().len(), 36);
     let kind = json!({"group": "", "version": "v1", "kind": "ConfigMap"});
     let resource = json!({"group": "", "version": "v1", "resource": "configmaps"});
@@ -416,9 +594,18 @@ async fn a_review_has_the_fields_that_webhooks_read() {
 #[tokio::test]
 async fn webhooks_do_not_review_their_own_configurations() {
     let (server, cluster) = (HookServer::start().await, cluster().await);
-    let rules = json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]);
+    let rules =
+        json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]);
     let everything = json!({"rules": rules, "matchConditions": []});
-    configure(&cluster, "Validating", "v", "any", server.client("deny"), everything).await;
+    configure(
+        &cluster,
+        "Validating",
+        "v",
+        "any",
+        server.client("deny"),
+        everything,
+    )
+    .await;
     assert_eq!(cluster.request(Method::POST, MAPS, map("any")).await.0, 400);
     let own = format!("{GROUP}/validatingwebhookconfigurations/validating-v");
     assert_eq!(cluster.request(Method::DELETE, &own, Value::Null).await.0, 200);

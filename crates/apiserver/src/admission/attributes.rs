@@ -150,7 +150,10 @@ impl AdmissionAttributes {
         let subject = ErrorSubject {
             group: &self.definition.group,
             resource: &self.definition.plural,
-            name: candidates.into_iter().find(|name| !name.is_empty()).unwrap_or_default(),
+            name: candidates
+                .into_iter()
+                .find(|name| !name.is_empty())
+                .unwrap_or_default(),
         };
         ApiError::forbidden(subject, why)
     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::configuration::AdmissionConfiguration;
+use super::matching::AdmissionMatch;
 use super::policy::{self, EvaluationInput, PolicyMatch};
 use super::webhook::{self, Webhook, WebhookClient, WebhookVerdict};
 use super::{AdmissionAttributes, AdmissionScope, GROUP, params};
@@ -21,6 +22,13 @@ use crate::store::{ObjectKey, ObjectStore};
 
 /// The maximum number of evaluations at the same time. More would only compete for processors.
 const MOST_EVALUATIONS: usize = 4;
+
+/// A step of admission that calls webhooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AdmissionStage {
+    Mutating,
+    Validating,
+}
 
 /// The stored policies and webhooks.
 #[derive(Debug)]
@@ -52,6 +60,27 @@ impl AdmissionChain {
         *configuration = Arc::new(read);
     }
 
+    /// Returns whether the rules of a policy or webhook match a write, before its objects are copied.
+    pub fn has_rules_for(
+        &self,
+        stage: AdmissionStage,
+        write: &AdmissionAttributes,
+        catalog: &Catalog,
+    ) -> bool {
+        let configuration = Arc::clone(&self.configuration.read());
+        let webhooks = match stage {
+            AdmissionStage::Mutating => &configuration.mutating,
+            AdmissionStage::Validating => &configuration.validating,
+        };
+        let matches = |matching: &AdmissionMatch| matching.definition(write, catalog).is_some();
+        webhooks.iter().any(|webhook| matches(&webhook.matching))
+            || stage == AdmissionStage::Validating
+                && configuration
+                    .policies
+                    .iter()
+                    .any(|(policy, _)| matches(&policy.matching))
+    }
+
     /// Returns whether policies or webhooks may review this write.
     pub fn applies(&self, target: &ObjectTarget, context: &WriteContext) -> bool {
         self.active.load(Ordering::Acquire)
@@ -72,14 +101,20 @@ impl AdmissionChain {
         let before = attributes.object.clone();
         let mut pending: Vec<usize> = Vec::new();
         for (index, hook) in configuration.mutating.iter().enumerate() {
-            if self.call_mutating(hook, &mut attributes, context, catalog, store).await? {
+            if self
+                .call_mutating(hook, &mut attributes, context, catalog, store)
+                .await?
+            {
                 // Only webhooks that have seen an older object are called again.
-                pending = (0..index).filter(|earlier| configuration.mutating[*earlier].reinvoked).collect();
+                pending = (0..index)
+                    .filter(|earlier| configuration.mutating[*earlier].reinvoked)
+                    .collect();
             }
         }
         for index in pending {
             let hook = &configuration.mutating[index];
-            self.call_mutating(hook, &mut attributes, context, catalog, store).await?;
+            self.call_mutating(hook, &mut attributes, context, catalog, store)
+                .await?;
         }
         Ok(attributes.object.filter(|object| Some(object) != before.as_ref()))
     }
@@ -128,7 +163,10 @@ impl AdmissionChain {
         let configuration = Arc::clone(&self.configuration.read());
         let review = WriteReview::new(attributes, catalog, Arc::clone(store));
         self.enforce_policies(&configuration, &review, context).await?;
-        let calls = configuration.validating.iter().map(|hook| self.call_validating(hook, &review, context));
+        let calls = configuration
+            .validating
+            .iter()
+            .map(|hook| self.call_validating(hook, &review, context));
         join_all(calls).await.into_iter().collect()
     }
 
@@ -143,7 +181,9 @@ impl AdmissionChain {
             return Ok(());
         }
         let input = self.input(review, context);
-        let violations = self.off_thread(move || policy::evaluate(&input, &matches)).await?;
+        let violations = self
+            .off_thread(move || policy::evaluate(&input, &matches))
+            .await?;
         policy::enforce(&violations, &review.attributes, &context.warnings)
     }
 
@@ -169,7 +209,9 @@ impl AdmissionChain {
         let Some(definition) = hook.matching.definition(&review.attributes, review.catalog) else {
             return Ok(None);
         };
-        let selected = hook.matching.selects(&review.attributes, review.namespace.as_ref());
+        let selected = hook
+            .matching
+            .selects(&review.attributes, review.namespace.as_ref());
         if !selected.map_err(ApiError::internal)? {
             return Ok(None);
         }
@@ -215,10 +257,17 @@ impl AdmissionChain {
             Err(error) => {
                 let message = format!("failed calling webhook {:?}: {error}", hook.name);
                 tracing::warn!(webhook = hook.name, ignored = hook.fails_open, %error, "failed calling a webhook");
-                return if hook.fails_open { Ok(None) } else { Err(ApiError::internal(message)) };
+                return if hook.fails_open {
+                    Ok(None)
+                } else {
+                    Err(ApiError::internal(message))
+                };
             }
         };
-        verdict.warnings.iter().for_each(|warning| context.warnings.add(warning));
+        verdict
+            .warnings
+            .iter()
+            .for_each(|warning| context.warnings.add(warning));
         if verdict.allowed {
             return Ok(Some(verdict));
         }
@@ -273,7 +322,10 @@ impl<'a> WriteReview<'a> {
             None
         } else {
             let key = ObjectKey::new(&Arc::from("namespaces"), "", &attributes.namespace);
-            store.latest(&key).and_then(|stored| stored.value().ok()).map(Value::Object)
+            store
+                .latest(&key)
+                .and_then(|stored| stored.value().ok())
+                .map(Value::Object)
         };
         Self {
             attributes: Arc::new(attributes),
@@ -290,7 +342,9 @@ impl<'a> WriteReview<'a> {
         }
         let mut namespace = self.namespace.clone()?;
         if let Some(metadata) = namespace["metadata"].as_object_mut() {
-            metadata.retain(|field, _| !matches!(field.as_str(), "managedFields" | "ownerReferences" | "selfLink"));
+            metadata.retain(|field, _| {
+                !matches!(field.as_str(), "managedFields" | "ownerReferences" | "selfLink")
+            });
         }
         Some(namespace)
     }
@@ -311,10 +365,9 @@ impl<'a> WriteReview<'a> {
                 if binding.matching.definition(attributes, self.catalog).is_none() {
                     continue;
                 }
-                let selected = policy_error.clone().map_or_else(
-                    || binding.matching.selects(attributes, namespace),
-                    Err,
-                );
+                let selected = policy_error
+                    .clone()
+                    .map_or_else(|| binding.matching.selects(attributes, namespace), Err);
                 let params = match selected {
                     Ok(false) => continue,
                     Ok(true) => params::collect(
@@ -360,7 +413,10 @@ impl AccessCheck for CallerAccess {
         };
         let account = access.service_account.as_ref().map(|(namespace, name)| {
             let user = format!("system:serviceaccount:{namespace}:{name}");
-            let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+            let groups = [
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+            ];
             Identity::new(user, &groups.each_ref().map(String::as_str))
         });
         let identity = account.as_ref().unwrap_or(&self.identity);

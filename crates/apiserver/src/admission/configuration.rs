@@ -41,7 +41,10 @@ impl AdmissionConfiguration {
         let mut bindings: HashMap<String, Vec<Arc<PolicyBinding>>> = HashMap::new();
         for (_, object) in objects(store, BINDINGS) {
             let binding = PolicyBinding::read(&object);
-            bindings.entry(binding.policy.clone()).or_default().push(Arc::new(binding));
+            bindings
+                .entry(binding.policy.clone())
+                .or_default()
+                .push(Arc::new(binding));
         }
         for (stored, object) in objects(store, POLICIES) {
             let compiled = configuration.reuse(before, &stored, || {
@@ -58,12 +61,22 @@ impl AdmissionConfiguration {
         configuration
     }
 
-    fn webhooks(&mut self, store: &ObjectStore, before: &Self, resource: &str, kind: WebhookKind) -> Vec<Arc<Webhook>> {
+    fn webhooks(
+        &mut self,
+        store: &ObjectStore,
+        before: &Self,
+        resource: &str,
+        kind: WebhookKind,
+    ) -> Vec<Arc<Webhook>> {
         let mut all = Vec::new();
         for (stored, object) in objects(store, resource) {
             let compiled = self.reuse(before, &stored, || {
                 let webhooks = object["webhooks"].as_array().into_iter().flatten();
-                Compiled::Webhooks(webhooks.map(|webhook| Arc::new(Webhook::read(webhook, kind))).collect())
+                Compiled::Webhooks(
+                    webhooks
+                        .map(|webhook| Arc::new(Webhook::read(webhook, kind)))
+                        .collect(),
+                )
             });
             if let Compiled::Webhooks(webhooks) = compiled {
                 all.extend(webhooks);
@@ -72,8 +85,15 @@ impl AdmissionConfiguration {
         all
     }
 
-    fn reuse(&mut self, before: &Self, stored: &StoredObject, compile: impl FnOnce() -> Compiled) -> Compiled {
-        let generation = stored.value().map_or(0, |object| crate::meta::generation(&object));
+    fn reuse(
+        &mut self,
+        before: &Self,
+        stored: &StoredObject,
+        compile: impl FnOnce() -> Compiled,
+    ) -> Compiled {
+        let generation = stored
+            .value()
+            .map_or(0, |object| crate::meta::generation(&object));
         let key = (stored.metadata.uid.clone(), generation);
         let compiled = before.compiled.get(&key).cloned().unwrap_or_else(compile);
         self.compiled.insert(key, compiled.clone());

@@ -37,7 +37,10 @@ impl PolicyDeclarations {
         }
         let mut conditions = message.clone();
         conditions.declare_authorizer();
-        if spec["variables"].as_array().is_some_and(|variables| !variables.is_empty()) {
+        if spec["variables"]
+            .as_array()
+            .is_some_and(|variables| !variables.is_empty())
+        {
             message.declare("variables", CelType::object(&[]));
         }
         let mut base = message.clone();

@@ -85,9 +85,8 @@ impl AdmissionMatch {
         catalog: &Catalog,
     ) -> Option<Arc<ResourceDefinition>> {
         let own = &attributes.definition;
-        let matches = |definition: &ResourceDefinition| {
-            rules.iter().any(|rule| rule.matches(attributes, definition))
-        };
+        let matches =
+            |definition: &ResourceDefinition| rules.iter().any(|rule| rule.matches(attributes, definition));
         if matches(own) {
             return Some(Arc::clone(own));
         }
@@ -102,11 +101,18 @@ impl AdmissionMatch {
     }
 
     /// Returns whether the selectors match; `namespace` is the namespace of the object, if it has one.
-    pub fn selects(&self, attributes: &AdmissionAttributes, namespace: Option<&Value>) -> Result<bool, String> {
+    pub fn selects(
+        &self,
+        attributes: &AdmissionAttributes,
+        namespace: Option<&Value>,
+    ) -> Result<bool, String> {
         let namespaces = self.namespaces.as_ref().map_err(Clone::clone)?;
         let is_namespace = attributes.definition.is("", "namespaces");
         if !namespaces.is_everything() && (is_namespace || !attributes.namespace.is_empty()) {
-            let labelled = match (&attributes.object, is_namespace && attributes.subresource.is_empty()) {
+            let labelled = match (
+                &attributes.object,
+                is_namespace && attributes.subresource.is_empty(),
+            ) {
                 (Some(object), true) => Some(object),
                 _ => namespace,
             };

@@ -25,7 +25,7 @@ use http::StatusCode;
 use parking_lot::Mutex;
 
 pub(crate) use attributes::AdmissionAttributes;
-pub(crate) use chain::AdmissionChain;
+pub(crate) use chain::{AdmissionChain, AdmissionStage};
 pub(crate) use configuration::POLICIES;
 pub(crate) use expression::{ExpressionUse, PolicyDeclarations, condition_declarations};
 
@@ -86,7 +86,11 @@ impl AdmissionWarnings {
 
     /// Adds a warning once.
     pub fn add(&self, warning: &str) {
-        let warning: String = warning.chars().filter(|c| !c.is_control()).take(Self::LONGEST).collect();
+        let warning: String = warning
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(Self::LONGEST)
+            .collect();
         let mut warnings = self.0.lock();
         if !warning.is_empty() && warnings.len() < Self::MOST && !warnings.contains(&warning) {
             warnings.push(warning);

@@ -33,7 +33,8 @@ pub(super) fn collect(
     let namespace = namespace_of(definition, &text(param_ref, "namespace"), attributes)?;
     let name = text(param_ref, "name");
     let found: Vec<Arc<StoredObject>> = if name.is_empty() {
-        let selector = LabelSelector::from_object(param_ref.get("selector")).map_err(|error| error.to_string())?;
+        let selector =
+            LabelSelector::from_object(param_ref.get("selector")).map_err(|error| error.to_string())?;
         let listed = store.list(&definition.storage, &namespace).objects;
         listed
             .into_iter()
@@ -46,7 +47,10 @@ pub(super) fn collect(
     if found.is_empty() && param_ref["parameterNotFoundAction"] == "Deny" {
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
     }
-    found.iter().map(|stored| Ok(Some(shown(definition, stored)?))).collect()
+    found
+        .iter()
+        .map(|stored| Ok(Some(shown(definition, stored)?)))
+        .collect()
 }
 
 fn shown(definition: &ResourceDefinition, stored: &StoredObject) -> Result<Value, String> {
@@ -71,7 +75,8 @@ fn namespace_of(
     }
     if attributes.namespace.is_empty() || attributes.definition.is("", "namespaces") {
         return Err(
-            "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources".to_owned(),
+            "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
+                .to_owned(),
         );
     }
     Ok(attributes.namespace.clone())

@@ -12,7 +12,9 @@ use super::{AdmissionAttributes, AdmissionWarnings};
 use crate::catalog::ResourceDefinition;
 use crate::error::ApiError;
 use crate::field_error;
-use crate::schema::cel::{AccessCheck, AuthorizerValue, CelBudget, CelScope, CelVariableSet, ResourceAccess, untyped};
+use crate::schema::cel::{
+    AccessCheck, AuthorizerValue, CelBudget, CelScope, CelVariableSet, ResourceAccess, untyped,
+};
 
 /// The maximum length of a message that an expression computes.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
@@ -115,7 +117,10 @@ impl CompiledPolicy {
 }
 
 /// Compiles `matchConditions` of a policy or a webhook.
-pub(super) fn compile_conditions(declarations: &PolicyDeclarations, conditions: &Value) -> Vec<CompiledExpression> {
+pub(super) fn compile_conditions(
+    declarations: &PolicyDeclarations,
+    conditions: &Value,
+) -> Vec<CompiledExpression> {
     let compile =
         |source: &str| CompiledExpression::compile(declarations, source, ExpressionUse::Condition).0;
     items(conditions)
@@ -158,7 +163,9 @@ impl EvaluationInput {
         scope.bind("request", untyped(&request));
         scope.bind(
             "namespaceObject",
-            self.namespace.as_ref().map_or_else(|| untyped(&Value::Null), untyped),
+            self.namespace
+                .as_ref()
+                .map_or_else(|| untyped(&Value::Null), untyped),
         );
         let authorizer = AuthorizerValue {
             checker: Arc::clone(&self.checker),
@@ -174,7 +181,10 @@ impl EvaluationInput {
             name: attributes.name.clone(),
             ..ResourceAccess::default()
         };
-        scope.bind("authorizer.requestResource", Box::new(authorizer.request_resource(own)));
+        scope.bind(
+            "authorizer.requestResource",
+            Box::new(authorizer.request_resource(own)),
+        );
         scope.bind("authorizer", Box::new(authorizer));
         Ok(evaluate(&scope))
     }
@@ -194,7 +204,10 @@ pub(super) fn evaluate(input: &EvaluationInput, matches: &[PolicyMatch]) -> Vec<
     let budget = CelBudget::for_one_object();
     let mut by_version: BTreeMap<String, Vec<&PolicyMatch>> = BTreeMap::new();
     for matched in matches {
-        by_version.entry(matched.definition.api_version()).or_default().push(matched);
+        by_version
+            .entry(matched.definition.api_version())
+            .or_default()
+            .push(matched);
     }
     let mut violations = Vec::new();
     for same_version in by_version.values() {
@@ -209,7 +222,9 @@ pub(super) fn evaluate(input: &EvaluationInput, matches: &[PolicyMatch]) -> Vec<
         });
         match outcome {
             Ok(found) => violations.extend(found),
-            Err(error) => violations.extend(same_version.iter().filter_map(|matched| failure(matched, &error))),
+            Err(error) => {
+                violations.extend(same_version.iter().filter_map(|matched| failure(matched, &error)))
+            }
         }
     }
     violations
@@ -229,7 +244,11 @@ fn violation(matched: &PolicyMatch, message: String, reason: &str) -> PolicyViol
     }
 }
 
-fn evaluate_binding(matched: &PolicyMatch, scope: &CelScope<'_, '_>, budget: &CelBudget) -> Vec<PolicyViolation> {
+fn evaluate_binding(
+    matched: &PolicyMatch,
+    scope: &CelScope<'_, '_>,
+    budget: &CelBudget,
+) -> Vec<PolicyViolation> {
     let params = match &matched.params {
         Ok(params) => params,
         Err(error) => {
@@ -307,7 +326,10 @@ fn annotate(policy: &CompiledPolicy, binding: &PolicyBinding, key: &str, value: 
 }
 
 /// Returns whether all conditions hold. A condition that is false wins over one that fails.
-pub(super) fn conditions_hold(conditions: &[CompiledExpression], scope: &CelScope<'_, '_>) -> Result<bool, String> {
+pub(super) fn conditions_hold(
+    conditions: &[CompiledExpression],
+    scope: &CelScope<'_, '_>,
+) -> Result<bool, String> {
     let mut errors = Vec::new();
     for condition in conditions {
         let outcome = match &condition.program {
@@ -337,12 +359,14 @@ struct PolicyEvaluation<'a, 's, 'p, 'v> {
 impl<'v> PolicyEvaluation<'_, '_, '_, 'v> {
     fn flag(&mut self, expression: &CompiledExpression) -> Result<bool, String> {
         let program = expression.program.as_ref().map_err(Clone::clone)?;
-        self.scope_of(expression, self.policy.variables.len()).flag(program)
+        self.scope_of(expression, self.policy.variables.len())
+            .flag(program)
     }
 
     fn text(&mut self, expression: &CompiledExpression) -> Result<Option<String>, String> {
         let program = expression.program.as_ref().map_err(Clone::clone)?;
-        self.scope_of(expression, self.policy.variables.len()).text(program)
+        self.scope_of(expression, self.policy.variables.len())
+            .text(program)
     }
 
     /// Returns the scope of an expression. It sees the first `visible` variables; of two with the same name, the last.
@@ -416,7 +440,9 @@ pub(super) fn enforce(
         "ValidatingAdmissionPolicy '{}' with binding '{}' denied request: {}",
         denied.policy, denied.binding.name, denied.message
     );
-    Err(attributes.forbidden(&message).denied_by_policy(&denied.reason, &message))
+    Err(attributes
+        .forbidden(&message)
+        .denied_by_policy(&denied.reason, &message))
 }
 
 /// Returns a value that borrows nothing.

@@ -29,9 +29,15 @@ pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Recei
 
 /// A policy is enforced before the client gets the response to its write, so every stored generation is an observed one.
 /// Expressions are compiled on write; there is no further type checking to report.
-async fn observe(registry: &ObjectRegistry, context: &WriteContext, policy: &StoredObject) -> Result<(), ApiError> {
+async fn observe(
+    registry: &ObjectRegistry,
+    context: &WriteContext,
+    policy: &StoredObject,
+) -> Result<(), ApiError> {
     let object = policy.value()?;
-    let observed = object.get("status").and_then(|status| status["observedGeneration"].as_i64());
+    let observed = object
+        .get("status")
+        .and_then(|status| status["observedGeneration"].as_i64());
     if observed == Some(meta::generation(&object)) {
         return Ok(());
     }

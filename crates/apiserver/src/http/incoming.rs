@@ -59,7 +59,12 @@ impl ResourceRequest<'_> {
         if self.verb.starts_with("delete")
             && let Ok(Value::Object(body)) = self.parsed_body()
         {
-            for field in ["gracePeriodSeconds", "orphanDependents", "preconditions", "propagationPolicy"] {
+            for field in [
+                "gracePeriodSeconds",
+                "orphanDependents",
+                "preconditions",
+                "propagationPolicy",
+            ] {
                 if let Some(value) = body.get(field) {
                     options.insert(field.to_owned(), value.clone());
                 }

@@ -434,7 +434,9 @@ impl ResourceRequest<'_> {
             ..context
         };
         let Value::Object(mut eviction) = eviction else {
-            return Err(ApiError::bad_request("the body of an eviction must be a JSON object"));
+            return Err(ApiError::bad_request(
+                "the body of an eviction must be a JSON object",
+            ));
         };
         eviction
             .entry("apiVersion")

@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::{ObjectRegistry, ObjectTarget, WriteContext, scale, strategy, typed, validate};
-use crate::admission::{AdmissionAttributes, AdmissionOperation, AdmissionRequest};
+use crate::admission::{AdmissionAttributes, AdmissionOperation, AdmissionRequest, AdmissionStage};
 use crate::decode;
 use crate::error::ApiError;
 use crate::meta::{self, JsonObject};
@@ -55,7 +55,7 @@ impl ObjectRegistry {
         object: JsonObject,
         old: Option<&JsonObject>,
     ) -> Result<JsonObject, ApiError> {
-        if !self.chain.applies(target, context) {
+        if !self.is_reviewed(AdmissionStage::Mutating, operation, target, context) {
             return Ok(object);
         }
         let attributes = attributes(operation, target, context, Some(&object), old)?;
@@ -77,7 +77,12 @@ impl ObjectRegistry {
         context: &WriteContext,
         body: JsonObject,
     ) -> Result<JsonObject, ApiError> {
-        if !self.chain.applies(target, context) {
+        if !self.is_reviewed(
+            AdmissionStage::Mutating,
+            AdmissionOperation::Create,
+            target,
+            context,
+        ) {
             return Ok(body);
         }
         let attributes =
@@ -89,7 +94,9 @@ impl ObjectRegistry {
         match mutated {
             None => Ok(body),
             Some(Value::Object(mutated)) => Ok(mutated),
-            Some(_) => Err(ApiError::internal("an admission webhook does not leave an object")),
+            Some(_) => Err(ApiError::internal(
+                "an admission webhook does not leave an object",
+            )),
         }
     }
 
@@ -102,7 +109,7 @@ impl ObjectRegistry {
         object: Option<&JsonObject>,
         old: Option<&JsonObject>,
     ) -> Result<(), ApiError> {
-        if !self.chain.applies(target, context) {
+        if !self.is_reviewed(AdmissionStage::Validating, operation, target, context) {
             return Ok(());
         }
         let attributes = attributes(operation, target, context, object, old)?;
@@ -118,17 +125,29 @@ impl ObjectRegistry {
         context: &WriteContext,
         old: &JsonObject,
     ) -> Result<(), ApiError> {
-        if !self.chain.applies(target, context) {
-            return Ok(());
-        }
         let operation = AdmissionOperation::Delete;
-        let deleted = attributes(operation, target, context, None, Some(old))?;
-        self.chain
-            .mutate(deleted.clone(), context, &self.catalog(), &self.store)
-            .await?;
-        self.chain
-            .validate(deleted, context, &self.catalog(), &self.store)
-            .await
+        let is_mutated = self.is_reviewed(AdmissionStage::Mutating, operation, target, context);
+        if is_mutated {
+            let deleted = attributes(operation, target, context, None, Some(old))?;
+            self.chain
+                .mutate(deleted, context, &self.catalog(), &self.store)
+                .await?;
+        }
+        self.review(operation, target, context, None, Some(old)).await
+    }
+
+    /// Returns whether the rules of a policy or a webhook match a write.
+    fn is_reviewed(
+        &self,
+        stage: AdmissionStage,
+        operation: AdmissionOperation,
+        target: &ObjectTarget,
+        context: &WriteContext,
+    ) -> bool {
+        self.chain.applies(target, context) && {
+            let write = AdmissionAttributes::new(operation, target, context, None, None);
+            self.chain.has_rules_for(stage, &write, &self.catalog())
+        }
     }
 }
 
@@ -143,9 +162,16 @@ fn attributes(
     if target.subresource != "scale" {
         return Ok(AdmissionAttributes::new(operation, target, context, object, old));
     }
-    let shown = |object: Option<&JsonObject>| object.map(|object| scale::as_scale(target, object)).transpose();
+    let shown =
+        |object: Option<&JsonObject>| object.map(|object| scale::as_scale(target, object)).transpose();
     let (object, old) = (shown(object)?, shown(old)?);
-    Ok(AdmissionAttributes::new(operation, target, context, object.as_ref(), old.as_ref()))
+    Ok(AdmissionAttributes::new(
+        operation,
+        target,
+        context,
+        object.as_ref(),
+        old.as_ref(),
+    ))
 }
 
 /// Returns a mutated object in the form that is stored, if it is one of the right type and name.
@@ -164,7 +190,9 @@ fn accept(
         typed::conform(&mut mutated, &schema);
     }
     let Value::Object(mut object) = mutated else {
-        return Err(ApiError::internal("an admission webhook does not leave an object"));
+        return Err(ApiError::internal(
+            "an admission webhook does not leave an object",
+        ));
     };
     strategy::require_same_type(definition, &mut object)?;
     if meta::name(&object) != meta::name(before) || meta::namespace(&object) != meta::namespace(before) {

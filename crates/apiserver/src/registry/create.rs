@@ -97,8 +97,14 @@ impl ObjectRegistry {
         let (object, more) = validate::new_object(&target, object)?;
         warnings.extend(more);
         self.require_live_namespace(&target)?;
-        self.review(AdmissionOperation::Create, &requested, context, Some(&object), None)
-            .await?;
+        self.review(
+            AdmissionOperation::Create,
+            &requested,
+            context,
+            Some(&object),
+            None,
+        )
+        .await?;
         let stored = self.insert(&target, context, object).await?;
         Ok(WriteResult { stored, warnings })
     }

@@ -25,11 +25,11 @@ use parking_lot::RwLock;
 
 pub use delete::{DeleteOptions, DeleteResult, PropagationPolicy};
 pub(crate) use delete::{FOREGROUND, ORPHAN};
+pub(crate) use generate::uid as generated_uid;
 pub use list::{ListOptions, ObjectList, RevisionMatch};
 pub use managers::ManagedFieldsUpdate;
 pub use patch::ObjectPatch;
 pub(crate) use pods::is_ready as pod_is_ready;
-pub(crate) use generate::uid as generated_uid;
 pub(crate) use strategy::{from_storage, to_storage, unregistered};
 pub use update::UpdateResult;
 

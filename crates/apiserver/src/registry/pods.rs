@@ -27,10 +27,13 @@ impl ObjectRegistry {
     ) -> Result<DeleteResult, ApiError> {
         let reviewed = self.mutate_body(target, context, eviction.clone()).await?;
         if reviewed != eviction {
-            return Err(ApiError::internal("an admission webhook may not change an eviction"));
+            return Err(ApiError::internal(
+                "an admission webhook may not change an eviction",
+            ));
         }
         let operation = AdmissionOperation::Create;
-        self.review(operation, target, context, Some(&eviction), None).await?;
+        self.review(operation, target, context, Some(&eviction), None)
+            .await?;
         let context = &context.reviewed();
         let pod_target = ObjectTarget {
             subresource: String::new(),
@@ -130,7 +133,8 @@ impl ObjectRegistry {
             return Err(ApiError::invalid("", "Binding", &target.name, &[error]));
         };
         let operation = AdmissionOperation::Create;
-        self.review(operation, target, context, Some(&binding), None).await?;
+        self.review(operation, target, context, Some(&binding), None)
+            .await?;
         let context = &context.reviewed();
         // Binding writes both spec and status, which neither of their own endpoints may.
         let pod_target = target.clone();

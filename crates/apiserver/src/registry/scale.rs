@@ -65,7 +65,10 @@ pub(super) fn with_replicas(
     mut object: JsonObject,
     scale: &Value,
 ) -> Result<JsonObject, ApiError> {
-    let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+    let replicas = scale
+        .pointer("/spec/replicas")
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
     set_number(&mut object, &paths(target)?.spec_replicas, replicas);
     Ok(object)
 }

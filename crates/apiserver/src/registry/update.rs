@@ -197,8 +197,14 @@ impl ObjectRegistry {
         let mut new = new;
         meta::set_meta(&mut new, "resourceVersion", current.revision.to_string());
         let validate::ValidChange { old, new, warnings } = validate::changed_object(target, old, new)?;
-        self.review(AdmissionOperation::Update, target, context, Some(&new), Some(&old))
-            .await?;
+        self.review(
+            AdmissionOperation::Update,
+            target,
+            context,
+            Some(&new),
+            Some(&old),
+        )
+        .await?;
         let written = |stored| WriteResult { stored, warnings };
         if removes_last_hold(target, &old, &new) {
             let shown = strategy::unstored(target.key(), current.revision, new)?;

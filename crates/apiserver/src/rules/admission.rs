@@ -56,7 +56,12 @@ fn policy(policy: &Value) -> Vec<FieldError> {
     conditions(spec, "spec", &declarations, &mut errors);
     variables(spec, &mut declarations, &mut errors);
     for (index, validation) in items(spec, "/validations") {
-        check_validation(validation, &format!("spec.validations[{index}]"), &declarations, &mut errors);
+        check_validation(
+            validation,
+            &format!("spec.validations[{index}]"),
+            &declarations,
+            &mut errors,
+        );
     }
     annotations(policy, &declarations, &mut errors);
     errors
@@ -72,7 +77,11 @@ fn param_kind(kind: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required("spec.paramKind.apiVersion", ""));
     } else if api_version.matches('/').count() > 1 {
         let detail = format!("unexpected GroupVersion string: {api_version}");
-        errors.push(FieldError::invalid("spec.paramKind.apiVersion", &kind["apiVersion"], &detail));
+        errors.push(FieldError::invalid(
+            "spec.paramKind.apiVersion",
+            &kind["apiVersion"],
+            &detail,
+        ));
     }
     if name.is_empty() {
         errors.push(FieldError::required("spec.paramKind.kind", ""));
@@ -80,7 +89,10 @@ fn param_kind(kind: &Value, errors: &mut Vec<FieldError>) {
     }
     let problems = names::dns1035_label(&name.to_ascii_lowercase());
     if !problems.is_empty() {
-        let detail = format!("may have mixed case, but should otherwise match: {}", problems.join(","));
+        let detail = format!(
+            "may have mixed case, but should otherwise match: {}",
+            problems.join(",")
+        );
         errors.push(FieldError::invalid("spec.paramKind.kind", &kind["kind"], &detail));
     }
 }
@@ -90,10 +102,17 @@ fn variables(spec: &Value, declarations: &mut PolicyDeclarations, errors: &mut V
         let path = format!("spec.variables[{index}]");
         let (name, source) = (text(variable, "name"), text(variable, "expression"));
         if name.is_empty() {
-            errors.push(FieldError::required(format!("{path}.name"), "name is not specified"));
+            errors.push(FieldError::required(
+                format!("{path}.name"),
+                "name is not specified",
+            ));
         } else if !is_identifier(name) {
             let detail = "must be a valid CEL identifier";
-            errors.push(FieldError::invalid(format!("{path}.name"), &variable["name"], detail));
+            errors.push(FieldError::invalid(
+                format!("{path}.name"),
+                &variable["name"],
+                detail,
+            ));
         }
         if source.trim().is_empty() {
             errors.push(FieldError::required(format!("{path}.expression"), NO_EXPRESSION));
@@ -104,7 +123,11 @@ fn variables(spec: &Value, declarations: &mut PolicyDeclarations, errors: &mut V
             Ok((_, declared)) => declarations.declare_variable(name, &declared),
             Err(error) => {
                 declarations.declare_variable(name, &crate::schema::cel::CelType::Unknown);
-                errors.push(FieldError::invalid(format!("{path}.expression"), &variable["expression"], &error));
+                errors.push(FieldError::invalid(
+                    format!("{path}.expression"),
+                    &variable["expression"],
+                    &error,
+                ));
             }
         }
     }
@@ -127,14 +150,26 @@ fn check_validation(
     if source.trim().is_empty() {
         errors.push(FieldError::required(format!("{path}.expression"), NO_EXPRESSION));
     } else if let Err(error) = declarations.compile(source, ExpressionUse::Validation) {
-        errors.push(FieldError::invalid(format!("{path}.expression"), &validation["expression"], &error));
+        errors.push(FieldError::invalid(
+            format!("{path}.expression"),
+            &validation["expression"],
+            &error,
+        ));
     }
     let message = text(validation, "message");
     if !message.is_empty() && message.trim().is_empty() {
-        errors.push(FieldError::invalid(format!("{path}.message"), &validation["message"], BLANK));
+        errors.push(FieldError::invalid(
+            format!("{path}.message"),
+            &validation["message"],
+            BLANK,
+        ));
     } else if message.trim().contains('\n') {
         let detail = "must not contain line breaks";
-        errors.push(FieldError::invalid(format!("{path}.message"), &validation["message"], detail));
+        errors.push(FieldError::invalid(
+            format!("{path}.message"),
+            &validation["message"],
+            detail,
+        ));
     }
     let computed = text(validation, "messageExpression");
     if !computed.is_empty() {
@@ -145,7 +180,11 @@ fn check_validation(
         };
         if let Some(problem) = problem {
             let field = format!("{path}.messageExpression");
-            errors.push(FieldError::invalid(field, &validation["messageExpression"], &problem));
+            errors.push(FieldError::invalid(
+                field,
+                &validation["messageExpression"],
+                &problem,
+            ));
         }
     }
     one_of(validation, path, "reason", &REASONS, errors);
@@ -155,15 +194,27 @@ fn annotations(policy: &Value, declarations: &PolicyDeclarations, errors: &mut V
     let spec = &policy["spec"];
     let count = spec["auditAnnotations"].as_array().map_or(0, Vec::len);
     if count > MOST_ANNOTATIONS {
-        errors.push(FieldError::too_many("spec.auditAnnotations", count, MOST_ANNOTATIONS));
+        errors.push(FieldError::too_many(
+            "spec.auditAnnotations",
+            count,
+            MOST_ANNOTATIONS,
+        ));
         return;
     }
     let mut seen = BTreeSet::new();
     for (index, annotation) in items(spec, "/auditAnnotations") {
         let path = format!("spec.auditAnnotations[{index}]");
-        let key = format!("{}/{}", text(&policy["metadata"], "name"), text(annotation, "key"));
+        let key = format!(
+            "{}/{}",
+            text(&policy["metadata"], "name"),
+            text(annotation, "key")
+        );
         for problem in names::label_key(&key) {
-            errors.push(FieldError::invalid(format!("{path}.key"), &Value::from(key.as_str()), &problem));
+            errors.push(FieldError::invalid(
+                format!("{path}.key"),
+                &Value::from(key.as_str()),
+                &problem,
+            ));
         }
         if !seen.insert(key) {
             errors.push(FieldError::duplicate(format!("{path}.key"), &annotation["key"]));
@@ -186,7 +237,11 @@ fn binding(binding: &Value) -> Vec<FieldError> {
         errors.push(FieldError::required("spec.policyName", ""));
     } else {
         for problem in names::dns1123_subdomain(policy) {
-            errors.push(FieldError::invalid("spec.policyName", &spec["policyName"], &problem));
+            errors.push(FieldError::invalid(
+                "spec.policyName",
+                &spec["policyName"],
+                &problem,
+            ));
         }
     }
     if spec["paramRef"].is_object() {
@@ -201,7 +256,10 @@ fn binding(binding: &Value) -> Vec<FieldError> {
 
 fn param_ref(reference: &Value, errors: &mut Vec<FieldError>) {
     let path = "spec.paramRef";
-    let (named, selecting) = (!text(reference, "name").is_empty(), reference["selector"].is_object());
+    let (named, selecting) = (
+        !text(reference, "name").is_empty(),
+        reference["selector"].is_object(),
+    );
     match (named, selecting) {
         (true, true) => {
             for field in ["name", "selector"] {
@@ -210,15 +268,27 @@ fn param_ref(reference: &Value, errors: &mut Vec<FieldError>) {
             }
         }
         (false, false) => {
-            errors.push(FieldError::required(path, "one of name or selector must be specified"));
+            errors.push(FieldError::required(
+                path,
+                "one of name or selector must be specified",
+            ));
         }
         _ => {}
     }
     selector(&reference["selector"], &format!("{path}.selector"), errors);
     if text(reference, "parameterNotFoundAction").is_empty() {
-        errors.push(FieldError::required(format!("{path}.parameterNotFoundAction"), ""));
+        errors.push(FieldError::required(
+            format!("{path}.parameterNotFoundAction"),
+            "",
+        ));
     } else {
-        one_of(reference, path, "parameterNotFoundAction", &["Deny", "Allow"], errors);
+        one_of(
+            reference,
+            path,
+            "parameterNotFoundAction",
+            &["Deny", "Allow"],
+            errors,
+        );
     }
 }
 
@@ -226,7 +296,10 @@ fn actions(list: &Value, errors: &mut Vec<FieldError>) {
     let path = "spec.validationActions";
     let actions = texts(list);
     if actions.is_empty() {
-        errors.push(FieldError::required(path, "at least one validation action is required"));
+        errors.push(FieldError::required(
+            path,
+            "at least one validation action is required",
+        ));
     }
     let mut seen = BTreeSet::new();
     for (index, action) in actions.iter().enumerate() {

@@ -23,18 +23,36 @@ pub(super) fn text<'v>(from: &'v Value, field: &str) -> &'v str {
 }
 
 /// Checks a field with a fixed set of values, which has a default.
-pub(super) fn one_of(from: &Value, path: &str, field: &str, supported: &[&str], errors: &mut Vec<FieldError>) {
+pub(super) fn one_of(
+    from: &Value,
+    path: &str,
+    field: &str,
+    supported: &[&str],
+    errors: &mut Vec<FieldError>,
+) {
     let value = &from[field];
     if value.as_str().is_some_and(|value| !supported.contains(&value)) {
-        errors.push(FieldError::not_supported(format!("{path}.{field}"), value, supported));
+        errors.push(FieldError::not_supported(
+            format!("{path}.{field}"),
+            value,
+            supported,
+        ));
     }
 }
 
 /// Checks `matchConstraints` of a policy or `matchResources` of a binding.
 pub(super) fn match_resources(constraints: &Value, path: &str, errors: &mut Vec<FieldError>) {
     one_of(constraints, path, "matchPolicy", &["Equivalent", "Exact"], errors);
-    selector(&constraints["namespaceSelector"], &format!("{path}.namespaceSelector"), errors);
-    selector(&constraints["objectSelector"], &format!("{path}.objectSelector"), errors);
+    selector(
+        &constraints["namespaceSelector"],
+        &format!("{path}.namespaceSelector"),
+        errors,
+    );
+    selector(
+        &constraints["objectSelector"],
+        &format!("{path}.objectSelector"),
+        errors,
+    );
     for field in ["resourceRules", "excludeResourceRules"] {
         for (index, rule) in super::items(constraints, &format!("/{field}")) {
             resource_rule(rule, &format!("{path}.{field}[{index}]"), errors);
@@ -77,7 +95,11 @@ fn alone(rule: &Value, path: &str, field: &str, what: &str, errors: &mut Vec<Fie
     let entries = texts(&rule[field]);
     if entries.len() > 1 && entries.contains(&"*") {
         let detail = format!("if '*' is present, must not specify other {what}");
-        errors.push(FieldError::invalid(format!("{path}.{field}"), &rule[field], &detail));
+        errors.push(FieldError::invalid(
+            format!("{path}.{field}"),
+            &rule[field],
+            &detail,
+        ));
     }
 }
 
@@ -130,7 +152,11 @@ pub(super) fn selector(selector: &Value, path: &str, errors: &mut Vec<FieldError
     for (key, value) in labels {
         let field = format!("{path}.matchLabels");
         for problem in names::label_key(key) {
-            errors.push(FieldError::invalid(field.as_str(), &Value::from(key.as_str()), &problem));
+            errors.push(FieldError::invalid(
+                field.as_str(),
+                &Value::from(key.as_str()),
+                &problem,
+            ));
         }
         for problem in names::label_value(value.as_str().unwrap_or_default()) {
             errors.push(FieldError::invalid(field.as_str(), value, &problem));
@@ -156,7 +182,11 @@ pub(super) fn selector(selector: &Value, path: &str, errors: &mut Vec<FieldError
             )),
         }
         for problem in names::label_key(text(expression, "key")) {
-            errors.push(FieldError::invalid(format!("{path}.key"), &expression["key"], &problem));
+            errors.push(FieldError::invalid(
+                format!("{path}.key"),
+                &expression["key"],
+                &problem,
+            ));
         }
         for (index, value) in values.iter().enumerate() {
             for problem in names::label_value(value) {
@@ -176,7 +206,11 @@ pub(super) fn conditions(
 ) {
     let count = holder["matchConditions"].as_array().map_or(0, Vec::len);
     if count > MOST_CONDITIONS {
-        errors.push(FieldError::too_many(format!("{path}.matchConditions"), count, MOST_CONDITIONS));
+        errors.push(FieldError::too_many(
+            format!("{path}.matchConditions"),
+            count,
+            MOST_CONDITIONS,
+        ));
         return;
     }
     let mut seen = BTreeSet::new();
@@ -186,14 +220,22 @@ pub(super) fn conditions(
         if source.trim().is_empty() {
             errors.push(FieldError::required(format!("{path}.expression"), ""));
         } else if let Err(error) = declarations.compile(source, ExpressionUse::Condition) {
-            errors.push(FieldError::invalid(format!("{path}.expression"), &condition["expression"], &error));
+            errors.push(FieldError::invalid(
+                format!("{path}.expression"),
+                &condition["expression"],
+                &error,
+            ));
         }
         if name.is_empty() {
             errors.push(FieldError::required(format!("{path}.name"), ""));
             continue;
         }
         for problem in names::label_key(name) {
-            errors.push(FieldError::invalid(format!("{path}.name"), &condition["name"], &problem));
+            errors.push(FieldError::invalid(
+                format!("{path}.name"),
+                &condition["name"],
+                &problem,
+            ));
         }
         if !seen.insert(name) {
             errors.push(FieldError::duplicate(format!("{path}.name"), &condition["name"]));

@@ -19,7 +19,13 @@ pub(super) fn configuration(kind: &str, new: &Value) -> Vec<FieldError> {
         let path = format!("webhooks[{index}]");
         check(webhook, &path, &mut errors);
         if kind == "MutatingWebhookConfiguration" {
-            one_of(webhook, &path, "reinvocationPolicy", &["IfNeeded", "Never"], &mut errors);
+            one_of(
+                webhook,
+                &path,
+                "reinvocationPolicy",
+                &["IfNeeded", "Never"],
+                &mut errors,
+            );
         }
         if !seen.insert(text(webhook, "name")) {
             errors.push(FieldError::duplicate(format!("{path}.name"), &webhook["name"]));
@@ -47,10 +53,22 @@ fn check(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
         && !(1..=LONGEST_TIMEOUT).contains(&seconds)
     {
         let detail = "the timeout value must be between 1 and 30 seconds";
-        errors.push(FieldError::invalid(format!("{path}.timeoutSeconds"), &webhook["timeoutSeconds"], detail));
+        errors.push(FieldError::invalid(
+            format!("{path}.timeoutSeconds"),
+            &webhook["timeoutSeconds"],
+            detail,
+        ));
     }
-    selector(&webhook["namespaceSelector"], &format!("{path}.namespaceSelector"), errors);
-    selector(&webhook["objectSelector"], &format!("{path}.objectSelector"), errors);
+    selector(
+        &webhook["namespaceSelector"],
+        &format!("{path}.namespaceSelector"),
+        errors,
+    );
+    selector(
+        &webhook["objectSelector"],
+        &format!("{path}.objectSelector"),
+        errors,
+    );
     client(&webhook["clientConfig"], &format!("{path}.clientConfig"), errors);
     conditions(webhook, path, &condition_declarations(), errors);
 }
@@ -84,11 +102,19 @@ fn review_versions(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(at.as_str(), &Value::from(*version), &problem));
         }
         if versions[..index].contains(version) {
-            errors.push(FieldError::invalid(at, &Value::from(*version), "duplicate version"));
+            errors.push(FieldError::invalid(
+                at,
+                &Value::from(*version),
+                "duplicate version",
+            ));
         }
     }
     if !versions.iter().any(|version| VERSIONS.contains(version)) {
-        errors.push(FieldError::invalid(field, list, "must include at least one of v1, v1beta1"));
+        errors.push(FieldError::invalid(
+            field,
+            list,
+            "must include at least one of v1, v1beta1",
+        ));
     }
 }
 
@@ -96,7 +122,10 @@ fn client(client: &Value, path: &str, errors: &mut Vec<FieldError>) {
     match (client["url"].as_str(), client["service"].is_object()) {
         (Some(address), false) => url(address, &format!("{path}.url"), errors),
         (None, true) => service(&client["service"], &format!("{path}.service"), errors),
-        _ => errors.push(FieldError::required(path, "exactly one of url or service is required")),
+        _ => errors.push(FieldError::required(
+            path,
+            "exactly one of url or service is required",
+        )),
     }
 }
 
@@ -105,11 +134,17 @@ fn url(address: &str, path: &str, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid(path, &Value::from(value), detail));
     };
     let Some((scheme, rest)) = address.split_once("://") else {
-        invalid("", &format!("'https' is the only allowed URL scheme; {URL_FORMAT}"));
+        invalid(
+            "",
+            &format!("'https' is the only allowed URL scheme; {URL_FORMAT}"),
+        );
         return;
     };
     if scheme != "https" {
-        invalid(scheme, &format!("'https' is the only allowed URL scheme; {URL_FORMAT}"));
+        invalid(
+            scheme,
+            &format!("'https' is the only allowed URL scheme; {URL_FORMAT}"),
+        );
     }
     let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -141,13 +176,21 @@ fn service(service: &Value, path: &str, errors: &mut Vec<FieldError>) {
         && !(1..=65535).contains(&port)
     {
         let detail = "port is not valid: must be between 1 and 65535, inclusive";
-        errors.push(FieldError::invalid(format!("{path}.port"), &service["port"], detail));
+        errors.push(FieldError::invalid(
+            format!("{path}.port"),
+            &service["port"],
+            detail,
+        ));
     }
     let Some(called) = service["path"].as_str().filter(|called| *called != "/") else {
         return;
     };
     let mut invalid = |detail: &str| {
-        errors.push(FieldError::invalid(format!("{path}.path"), &service["path"], detail));
+        errors.push(FieldError::invalid(
+            format!("{path}.path"),
+            &service["path"],
+            detail,
+        ));
     };
     if !called.starts_with('/') {
         invalid("must start with a '/'");

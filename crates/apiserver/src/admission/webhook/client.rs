@@ -44,7 +44,12 @@ impl Default for WebhookClient {
 
 impl WebhookClient {
     /// Sends a review and returns the response's body; the error is the reason of Kubernetes' message.
-    pub async fn call(&self, webhook: &Webhook, store: &ObjectStore, review: &Value) -> Result<Value, String> {
+    pub async fn call(
+        &self,
+        webhook: &Webhook,
+        store: &ObjectStore,
+        review: &Value,
+    ) -> Result<Value, String> {
         let endpoint = webhook.endpoint.as_ref().map_err(Clone::clone)?;
         let tls = webhook
             .roots
@@ -110,7 +115,10 @@ async fn send(
         let response = sender.send_request(request).await;
         let response = response.map_err(|error| transport(error.to_string()))?;
         let status = response.status();
-        let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let content_type = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok());
         let is_text = content_type.is_some_and(|value| value.starts_with("text/"));
         let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
         let body = body.map_err(|error| CallFailure::Response(body_error(error.as_ref())))?;
@@ -138,7 +146,11 @@ fn accept(status: StatusCode, is_text: bool, body: Bytes) -> Result<Bytes, CallF
         404 => "the server could not find the requested resource".to_owned(),
         300..=399 => format!("the webhook responded with {status}; redirects are not followed"),
         500..=599 => {
-            let shown = if is_text && !shown.is_empty() { shown.as_str() } else { "unknown" };
+            let shown = if is_text && !shown.is_empty() {
+                shown.as_str()
+            } else {
+                "unknown"
+            };
             format!("an error on the server ({shown:?}) has prevented the request from succeeding")
         }
         _ => "the server rejected our request for an unknown reason".to_owned(),
@@ -167,12 +179,12 @@ fn handshake_error(error: &std::io::Error) -> String {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
     let why = match tls {
         // A certificate of another authority with the same name has the wrong signature.
-        Some(TlsError::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
-            "x509: certificate signed by unknown authority".to_owned()
-        }
-        Some(TlsError::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. })) => {
-            "x509: certificate has expired or is not yet valid".to_owned()
-        }
+        Some(TlsError::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        )) => "x509: certificate signed by unknown authority".to_owned(),
+        Some(TlsError::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        )) => "x509: certificate has expired or is not yet valid".to_owned(),
         Some(TlsError::InvalidCertificate(other)) => format!("x509: {other}"),
         Some(other) => return format!("tls: {other}"),
         None => return error.to_string(),

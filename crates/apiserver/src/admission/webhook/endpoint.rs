@@ -40,7 +40,9 @@ impl WebhookEndpoint {
         }
         let url = text(client, "url");
         let parsed: Uri = url.parse().map_err(|error| format!("parse {url:?}: {error}"))?;
-        let host = parsed.host().ok_or_else(|| format!("parse {url:?}: the URL has no host"))?;
+        let host = parsed
+            .host()
+            .ok_or_else(|| format!("parse {url:?}: the URL has no host"))?;
         Ok(Self {
             host: host.trim_matches(['[', ']']).to_owned(),
             port: parsed.port_u16().unwrap_or(443),
@@ -64,7 +66,12 @@ impl WebhookEndpoint {
     }
 }
 
-fn service_address(store: &ObjectStore, namespace: &str, name: &str, port: u16) -> Result<(String, u16), String> {
+fn service_address(
+    store: &ObjectStore,
+    namespace: &str,
+    name: &str,
+    port: u16,
+) -> Result<(String, u16), String> {
     let read = |resource: &str| {
         let key = ObjectKey::new(&Arc::from(resource), namespace, name);
         let stored = store.get(&key)?;
@@ -105,10 +112,16 @@ mod tests {
     #[test]
     fn a_url_has_a_default_port_and_keeps_its_path() {
         let endpoint = WebhookEndpoint::read(&json!({"url": "https://hook.example:8443/a/b"})).unwrap();
-        assert_eq!((endpoint.host.as_str(), endpoint.port, endpoint.path.as_str()), ("hook.example", 8443, "/a/b"));
+        assert_eq!(
+            (endpoint.host.as_str(), endpoint.port, endpoint.path.as_str()),
+            ("hook.example", 8443, "/a/b")
+        );
         assert_eq!(endpoint.url_with(3), "https://hook.example:8443/a/b?timeout=3s");
         let short = WebhookEndpoint::read(&json!({"url": "https://[::1]"})).unwrap();
-        assert_eq!((short.host.as_str(), short.port, short.path.as_str()), ("::1", 443, "/"));
+        assert_eq!(
+            (short.host.as_str(), short.port, short.path.as_str()),
+            ("::1", 443, "/")
+        );
     }
 
     #[test]
@@ -125,7 +138,8 @@ mod tests {
             "ports": [{"name": "metrics", "port": 1}, {"name": "https", "port": 2}]}]});
         let found = ready_endpoint(&endpoints, &json!({"name": "https", "port": 443}));
         assert_eq!(found, Some(("127.0.0.1".to_owned(), 2)));
-        let not_ready = json!({"subsets": [{"notReadyAddresses": [{"ip": "127.0.0.1"}], "ports": [{"port": 1}]}]});
+        let not_ready =
+            json!({"subsets": [{"notReadyAddresses": [{"ip": "127.0.0.1"}], "ports": [{"port": 1}]}]});
         assert_eq!(ready_endpoint(&not_ready, &json!({"port": 443})), None);
     }
 }

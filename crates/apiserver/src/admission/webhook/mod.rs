@@ -48,12 +48,17 @@ pub(super) struct Webhook {
 
 impl Webhook {
     pub fn read(webhook: &Value, kind: WebhookKind) -> Self {
-        let versions = webhook["admissionReviewVersions"].as_array().into_iter().flatten();
-        let review_version = versions.filter_map(Value::as_str).find_map(|version| match version {
-            "v1" => Some("v1"),
-            "v1beta1" => Some("v1beta1"),
-            _ => None,
-        });
+        let versions = webhook["admissionReviewVersions"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        let review_version = versions
+            .filter_map(Value::as_str)
+            .find_map(|version| match version {
+                "v1" => Some("v1"),
+                "v1beta1" => Some("v1beta1"),
+                _ => None,
+            });
         let client = &webhook["clientConfig"];
         Self {
             name: webhook["name"].as_str().unwrap_or_default().to_owned(),

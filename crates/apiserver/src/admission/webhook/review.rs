@@ -79,7 +79,10 @@ fn check_type(webhook: &Webhook, answer: &Value) -> Result<(), String> {
             webhook.review_version
         ));
     }
-    Err(format!("failed to call webhook: {}", unregistered(api_version, kind)))
+    Err(format!(
+        "failed to call webhook: {}",
+        unregistered(api_version, kind)
+    ))
 }
 
 fn patch(webhook: &Webhook, response: &Value) -> Result<Option<JsonPatch>, String> {
@@ -96,7 +99,9 @@ fn patch(webhook: &Webhook, response: &Value) -> Result<Option<JsonPatch>, Strin
         (Some(_), None) if webhook.review_version == "v1" => {
             return Err("webhook returned response.patch but not response.patchType".to_owned());
         }
-        (None, Some(_)) => return Err("webhook returned response.patchType but not response.patch".to_owned()),
+        (None, Some(_)) => {
+            return Err("webhook returned response.patchType but not response.patch".to_owned());
+        }
         (Some(encoded), _) => encoded,
     };
     let bytes = base64::engine::general_purpose::STANDARD

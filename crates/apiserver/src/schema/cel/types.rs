@@ -98,7 +98,9 @@ impl CelDeclarations {
     pub fn compile(&self, source: &str) -> Result<(CelProgram, CelType), String> {
         let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
         let program = CelProgram::compile_with(source, &names)?;
-        let mut scope = TypeScope { variables: self.0.clone() };
+        let mut scope = TypeScope {
+            variables: self.0.clone(),
+        };
         match scope.infer(program.expression()) {
             Ok(inferred) => Ok((program, inferred)),
             Err(undeclared) => Err(undeclared.located_in(source)),
@@ -257,13 +259,15 @@ fn operator_result(name: &str, arguments: &[CelType]) -> Option<CelType> {
             [_, left, right] if *left == CelType::Dyn || *right == CelType::Dyn => CelType::Dyn,
             _ => CelType::Unknown,
         },
-        operators::ADD | operators::SUBSTRACT | operators::MULTIPLY | operators::DIVIDE | operators::MODULO => {
-            match arguments {
-                [left, _] if !left.is_dynamic() => left.clone(),
-                [_, right] => right.clone(),
-                _ => CelType::Unknown,
-            }
-        }
+        operators::ADD
+        | operators::SUBSTRACT
+        | operators::MULTIPLY
+        | operators::DIVIDE
+        | operators::MODULO => match arguments {
+            [left, _] if !left.is_dynamic() => left.clone(),
+            [_, right] => right.clone(),
+            _ => CelType::Unknown,
+        },
         operators::NEGATE => first,
         operators::INDEX => match first {
             CelType::List(item) | CelType::Map(_, item) => *item,
@@ -306,7 +310,9 @@ fn member_result(name: &str) -> CelType {
         "path" => CelType::Named("kubernetes.authorization.PathCheck"),
         "group" => CelType::Named("kubernetes.authorization.GroupCheck"),
         "serviceAccount" => AUTHORIZER,
-        "resource" | "subresource" | "namespace" | "name" | "fieldSelector" | "labelSelector" => RESOURCE_CHECK,
+        "resource" | "subresource" | "namespace" | "name" | "fieldSelector" | "labelSelector" => {
+            RESOURCE_CHECK
+        }
         _ => CelType::Unknown,
     }
 }

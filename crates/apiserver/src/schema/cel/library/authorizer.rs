@@ -154,7 +154,11 @@ fn group(this: &AuthorizerValue, group: &CelString<'_>) -> GroupCheck {
     })
 }
 
-fn service_account(this: &AuthorizerValue, namespace: &CelString<'_>, name: &CelString<'_>) -> AuthorizerValue {
+fn service_account(
+    this: &AuthorizerValue,
+    namespace: &CelString<'_>,
+    name: &CelString<'_>,
+) -> AuthorizerValue {
     AuthorizerValue {
         service_account: Some((namespace.inner().to_owned(), name.inner().to_owned())),
         ..this.clone()
@@ -162,15 +166,24 @@ fn service_account(this: &AuthorizerValue, namespace: &CelString<'_>, name: &Cel
 }
 
 fn resource(this: &GroupCheck, resource: &CelString<'_>) -> ResourceCheck {
-    ResourceCheck(this.0.with(|access| resource.inner().clone_into(&mut access.resource)))
+    ResourceCheck(
+        this.0
+            .with(|access| resource.inner().clone_into(&mut access.resource)),
+    )
 }
 
 fn subresource(this: &ResourceCheck, subresource: &CelString<'_>) -> ResourceCheck {
-    ResourceCheck(this.0.with(|access| subresource.inner().clone_into(&mut access.subresource)))
+    ResourceCheck(
+        this.0
+            .with(|access| subresource.inner().clone_into(&mut access.subresource)),
+    )
 }
 
 fn namespace(this: &ResourceCheck, namespace: &CelString<'_>) -> ResourceCheck {
-    ResourceCheck(this.0.with(|access| namespace.inner().clone_into(&mut access.namespace)))
+    ResourceCheck(
+        this.0
+            .with(|access| namespace.inner().clone_into(&mut access.namespace)),
+    )
 }
 
 fn name(this: &ResourceCheck, name: &CelString<'_>) -> ResourceCheck {
