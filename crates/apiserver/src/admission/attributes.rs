@@ -116,7 +116,10 @@ impl AdmissionAttributes {
             });
             json!({"group": group, "version": version, "kind": kind})
         };
-        let resource_of = |definition: &ResourceDefinition| json!({"group": definition.group, "version": definition.version, "resource": definition.plural});
+        let resource_of = |definition: &ResourceDefinition| {
+            let (group, version) = (&definition.group, &definition.version);
+            json!({"group": group, "version": version, "resource": definition.plural})
+        };
         let mut request = json!({
             "kind": kind_of(matched),
             "resource": resource_of(matched),

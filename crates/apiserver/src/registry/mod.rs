@@ -92,6 +92,7 @@ impl WriteContext {
     }
 
     /// Returns the context of a write that is a part of a reviewed request.
+    #[must_use]
     pub fn reviewed(&self) -> Self {
         Self {
             admission: AdmissionScope::Reviewed,

@@ -74,9 +74,10 @@ fn check_type(webhook: &Webhook, answer: &Value) -> Result<(), String> {
     }
     if kind == "AdmissionReview" && api_version.starts_with("admission.k8s.io/") {
         let version = api_version.trim_start_matches("admission.k8s.io/");
+        let wanted = webhook.review_version;
         return Err(format!(
-            "failed to call webhook: converting ({version}.AdmissionReview) to ({}.AdmissionReview): unknown conversion",
-            webhook.review_version
+            "failed to call webhook: converting ({version}.AdmissionReview) to ({wanted}.AdmissionReview): \
+             unknown conversion"
         ));
     }
     Err(format!(

@@ -232,7 +232,6 @@ fn field_type(holder: &CelType, field: &str) -> Result<CelType, UndeclaredName> 
 /// Returns the type of all of these, or `dyn` if they differ.
 fn common(types: &[CelType]) -> CelType {
     match types {
-        [] => CelType::Dyn,
         [first, rest @ ..] if rest.iter().all(|other| other == first) => first.clone(),
         _ => CelType::Dyn,
     }
@@ -340,4 +339,80 @@ fn is_function(name: &str, is_member: bool) -> bool {
     let context = Context::with_env(std::sync::Arc::clone(env));
     let outcome = Value::resolve_val(&call, &context);
     !matches!(outcome, Err(ExecutionError::UndeclaredReference(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn declarations() -> CelDeclarations {
+        let mut declarations = CelDeclarations::default();
+        declarations.declare("object", CelType::Dyn);
+        declarations.declare("request", CelType::object(&[("name", STRING)]));
+        declarations.declare_authorizer();
+        declarations.declare_variable("flag", BOOL);
+        declarations
+    }
+
+    #[test]
+    fn every_function_that_policies_use_is_declared() {
+        for source in [
+            "object.metadata.namespace == 'a' && object.a.all(c, c.image.startsWith('x'))",
+            "object.l.exists_one(x, x == 3) && object.l.map(x, x * 2).size() == 1 && has(object.a.b)",
+            "object.?missing.orValue('d') == 'd' && object[?'a'].hasValue()",
+            "object.s.matches('^a$') && matches(object.s, 'b') && 'a,b'.split(',').join('-') != ''",
+            "object.s.upperAscii().replace('b', 'x').substring(1).trim() == '%s'.format(['a'])",
+            "object.s.find('[a]') == 'a' && object.s.findAll('a').size() == 2",
+            "object.l.isSorted() && object.l.sum() == 6 && object.l.min() < object.l.max() && object.l.indexOf(2) == 1",
+            "sets.contains([1], [2]) && sets.equivalent([1], [2]) && sets.intersects([1], [3])",
+            "math.greatest([1, 5]) == 5 && math.least(1, 2) == 1",
+            "isIP('10.0.0.1') && ip('::1').family() == 6 && cidr('10.0.0.0/8').containsIP('10.1.2.3')",
+            "isURL('https://a') && url('https://a').getHost() == 'a'",
+            "quantity('1Gi').isGreaterThan(quantity('1M')) && semver('1.2.3').minor() == 2",
+            "!format.dns1123Label().validate('a').hasValue()",
+            "int(object.n) > 1 && string(1) == '1' && double('1.5') > 1.0 && bool('true')",
+            "type(object.s) == string && dyn(1) == 1 && size(object.l) == 1",
+            "timestamp(object.t) + duration('1h') > timestamp('2020-01-01T00:00:00Z')",
+            "optional.of(1).hasValue() && optional.none().orValue(2) == 2",
+            "authorizer.group('').resource('pods').subresource('x').namespace('n').name('p').check('get').allowed()",
+            "authorizer.serviceAccount('n', 'a').path('/x').check('get').reason() == ''",
+            "authorizer.requestResource.check('get').allowed() && variables.flag && request.name != ''",
+        ] {
+            let compiled = declarations().compile(source);
+            assert!(compiled.is_ok(), "{source}: {}", compiled.unwrap_err());
+        }
+    }
+
+    #[test]
+    fn results_have_the_type_that_kubernetes_infers() {
+        for (source, expected) in [
+            ("object.a", "dyn"),
+            ("object.a == 1", "bool"),
+            ("'a' + object.b", "string"),
+            ("[1, 2]", "list(int)"),
+            ("{'a': true}", "map(string, bool)"),
+            ("object.a.map(x, x)", "list(dyn)"),
+            ("true ? object.a : false", "dyn"),
+            ("variables.flag", "bool"),
+            ("request.name", "string"),
+        ] {
+            let (_, inferred) = declarations().compile(source).unwrap();
+            assert_eq!(inferred.to_string(), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn undeclared_names_are_reported_at_their_position() {
+        for (source, expected) in [
+            ("objekt.x == 1", "1:1: undeclared reference to 'objekt'"),
+            ("request.nope == 1", "1:8: undefined field 'nope'"),
+            ("variables.other", "1:10: undefined field 'other'"),
+            ("foo(object)", "1:4: undeclared reference to 'foo'"),
+            ("object.x.foo(1)", "1:13: undeclared reference to 'foo'"),
+            ("sets.nope([1])", "1:10: undeclared reference to 'nope'"),
+        ] {
+            let error = declarations().compile(source).unwrap_err();
+            assert!(error.contains(expected), "{source}: {error}");
+        }
+    }
 }
