@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::join_all;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -36,6 +36,7 @@ pub(crate) struct AdmissionChain {
     /// Whether there is anything to enforce: all that a write reads when there is not.
     active: AtomicBool,
     configuration: RwLock<Arc<AdmissionConfiguration>>,
+    reloading: Mutex<()>,
     client: WebhookClient,
     evaluations: Arc<Semaphore>,
     authorizers: Vec<Arc<dyn Authorizer>>,
@@ -46,6 +47,7 @@ impl AdmissionChain {
         Self {
             active: AtomicBool::new(false),
             configuration: RwLock::default(),
+            reloading: Mutex::new(()),
             client: WebhookClient::default(),
             evaluations: Arc::new(Semaphore::new(MOST_EVALUATIONS)),
             authorizers,
@@ -54,10 +56,13 @@ impl AdmissionChain {
 
     /// Reads policies and webhooks from the store, one reload at a time.
     pub fn reload(&self, store: &ObjectStore) {
-        let mut configuration = self.configuration.write();
-        let read = AdmissionConfiguration::read(store, &configuration);
-        self.active.store(!read.is_empty(), Ordering::Release);
-        *configuration = Arc::new(read);
+        let _one_at_a_time = self.reloading.lock();
+        let before = Arc::clone(&self.configuration.read());
+        // Compilation takes a while; other writes continue with the former configuration meanwhile.
+        let read = AdmissionConfiguration::read(store, &before);
+        let is_active = !read.is_empty();
+        *self.configuration.write() = Arc::new(read);
+        self.active.store(is_active, Ordering::Release);
     }
 
     /// Returns whether the rules of a policy or webhook match a write, before its objects are copied.

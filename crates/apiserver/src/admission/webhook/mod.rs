@@ -1,4 +1,4 @@
-//! Admission webhooks: whom to call, the call over HTTPS, and the review that is exchanged.
+//! Admission webhooks: where to call them, the call over HTTPS, and the review that is exchanged.
 
 mod client;
 mod endpoint;

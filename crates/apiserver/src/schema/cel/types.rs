@@ -12,6 +12,7 @@ use cel::{Context, ExecutionError, Value};
 
 use super::check::{GLOBAL, UndeclaredName};
 use super::environment::environment;
+use super::instrument::SETS;
 use super::program::CelProgram;
 
 /// The type of an expression.
@@ -184,10 +185,14 @@ impl TypeScope {
             .collect::<Result<_, _>>()?;
         let name = call.func_name.as_str();
         if let Some(target) = call.target.as_deref() {
-            if let Some(qualified) = self.qualified(target, name)
-                && is_function(&qualified, false)
-            {
-                return Ok(CelType::Unknown);
+            if let Some(qualified) = self.qualified(target, name) {
+                // Functions over sets exist only in their metered form.
+                if SETS.iter().any(|(set, _)| qualified == format!("sets.{set}")) {
+                    return Ok(BOOL);
+                }
+                if is_function(&qualified, false) {
+                    return Ok(CelType::Unknown);
+                }
             }
             self.infer(target)?;
             if !is_function(name, true) {
