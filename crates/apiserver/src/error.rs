@@ -2,6 +2,8 @@
 //!
 //! Each constructor is one situation, with the status code, reason and message of a kube-apiserver.
 
+use std::borrow::Cow;
+
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -47,7 +49,7 @@ impl ErrorSubject<'_> {
 #[error("{message}")]
 pub struct ApiError {
     pub code: StatusCode,
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
     pub details: Option<Map<String, Value>>,
     /// The continue token for a list whose own has expired.
@@ -60,7 +62,7 @@ impl ApiError {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
-            reason,
+            reason: Cow::Borrowed(reason),
             message: message.into(),
             details: None,
             continue_token: None,
@@ -211,6 +213,38 @@ impl ApiError {
             (_, name) => format!("{} {name:?} is forbidden: {why}", subject.qualified()),
         };
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(subject)
+    }
+
+    /// Changes a 403 into the error of a validating admission policy; without a reason it is 422.
+    pub(crate) fn denied_by_policy(mut self, reason: &str, message: &str) -> Self {
+        let (code, reason) = match reason {
+            "Forbidden" => (StatusCode::FORBIDDEN, "Forbidden"),
+            "Unauthorized" => (StatusCode::UNAUTHORIZED, "Unauthorized"),
+            "RequestEntityTooLarge" => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
+            _ => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
+        };
+        self.code = code;
+        self.reason = Cow::Borrowed(reason);
+        let details = self.details.get_or_insert_default();
+        details.insert("causes".to_owned(), json!([{"message": message}]));
+        self
+    }
+
+    /// The rejection of an admission webhook, with the status that it returned.
+    pub(crate) fn denied_by_webhook(webhook: &str, status: &Value) -> Self {
+        let denied = format!("admission webhook {webhook:?} denied the request");
+        let text = |field: &str| status[field].as_str().unwrap_or_default();
+        let message = match (text("message"), text("reason")) {
+            ("", "") => format!("{denied} without explanation"),
+            ("", explanation) | (explanation, _) => format!("{denied}: {explanation}"),
+        };
+        let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+        let code = code.filter(|code| (400..600).contains(code)).unwrap_or(400);
+        let mut error = Self::new(StatusCode::BAD_REQUEST, "", message);
+        error.code = StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST);
+        error.reason = Cow::Owned(text("reason").to_owned());
+        error.details = status["details"].as_object().cloned();
+        error
     }
 
     pub fn namespace_terminating(subject: ErrorSubject<'_>, namespace: &str) -> Self {
@@ -376,7 +410,7 @@ impl ApiError {
             "code": self.code.as_u16(),
         });
         if !self.reason.is_empty() {
-            status["reason"] = Value::from(self.reason);
+            status["reason"] = Value::from(self.reason.as_ref());
         }
         if let Some(details) = &self.details {
             status["details"] = Value::Object(details.clone());

@@ -117,10 +117,12 @@ impl ApiServer {
         let mut admission: Vec<Arc<dyn Admission>> =
             vec![Arc::new(NodeRestriction::default()), Arc::new(RbacEscalation)];
         admission.extend(options.admission);
-        let registry = Arc::new(ObjectRegistry::new(store, options.clock, admission));
+        let authorizers = options.authorizers.clone();
+        let registry = Arc::new(ObjectRegistry::new(store, options.clock, admission, authorizers));
         bootstrap::prepare(&registry)
             .await
             .map_err(ServerError::Bootstrap)?;
+        registry.load_admission();
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         tasks.spawn(expire_history(Arc::clone(&registry), stopped.clone()));

@@ -39,7 +39,9 @@ impl Impersonation {
         let mut extras = Vec::new();
         for (name, value) in headers {
             if let Some(key) = name.as_str().strip_prefix(EXTRA) {
-                extras.push((key.to_owned(), text(value)?));
+                // Keys with characters that header names do not have are percent-encoded.
+                let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy();
+                extras.push((key.into_owned(), text(value)?));
             }
         }
         match user {
@@ -92,6 +94,10 @@ impl Impersonation {
         let groups: Vec<&str> = self.groups.iter().map(String::as_str).collect();
         let mut identity = Identity::new(self.user.clone(), &groups);
         identity.impersonated_by = Some(caller.user.clone());
+        identity.uid = self.uid.clone().unwrap_or_default();
+        for (key, value) in &self.extras {
+            identity.extra.entry(key.clone()).or_default().push(value.clone());
+        }
         identity
     }
 }

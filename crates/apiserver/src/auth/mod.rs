@@ -15,6 +15,8 @@ mod policy_rule;
 mod rbac;
 mod tokens;
 
+use std::collections::BTreeMap;
+
 pub(crate) use authorize::forbidden;
 pub use authorize::{AuthorizationDecision, Authorizer, RequestAttributes, authorize};
 pub(crate) use credential::{AuthenticatedCaller, Credential, StreamAccess};
@@ -41,6 +43,10 @@ const AUTHENTICATED: &str = "system:authenticated";
 pub struct Identity {
     pub user: String,
     pub groups: Vec<String>,
+    /// Empty if unknown.
+    pub uid: String,
+    /// Further attributes of the user, for admission policies and webhooks.
+    pub extra: BTreeMap<String, Vec<String>>,
     /// The caller that impersonates this user, for the audit log.
     pub impersonated_by: Option<String>,
 }
@@ -55,6 +61,8 @@ impl Identity {
         Self {
             user: user.into(),
             groups,
+            uid: String::new(),
+            extra: BTreeMap::new(),
             impersonated_by: None,
         }
     }

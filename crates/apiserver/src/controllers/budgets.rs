@@ -23,7 +23,7 @@ const DEBOUNCE: Duration = Duration::from_millis(20);
 const DELETION_GRACE: i64 = 120;
 
 pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
-    let context = WriteContext::internal("disruption-controller");
+    let context = WriteContext::controller("disruption-controller");
     let store = &registry.store;
     let mut changes = [
         store.subscribe(&Arc::from(BUDGETS)),

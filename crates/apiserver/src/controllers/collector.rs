@@ -12,7 +12,10 @@ use crate::registry::{DeleteOptions, FOREGROUND, ORPHAN, ObjectRegistry, Propaga
 use crate::store::{ObjectKey, OwnerReference, StoredObject};
 
 pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
-    let context = WriteContext::internal("garbage-collector");
+    let context = WriteContext {
+        field_manager: "garbage-collector".to_owned(),
+        ..WriteContext::controller("generic-garbage-collector")
+    };
     let mut changes = [registry.store.tip()];
     let mut result = ReconcileResult::Retry;
     while wait_for_change(&mut changes, result, &mut stopped).await {

@@ -8,6 +8,7 @@ mod collector;
 mod definitions;
 mod events;
 mod namespaces;
+mod policies;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,7 @@ pub(crate) fn start(
     tasks.spawn(collector::run(Arc::clone(registry), stopped.clone()));
     tasks.spawn(namespaces::run(Arc::clone(registry), stopped.clone()));
     tasks.spawn(budgets::run(Arc::clone(registry), stopped.clone()));
+    tasks.spawn(policies::run(Arc::clone(registry), stopped.clone()));
 }
 
 /// Whether a reconcile must be retried.

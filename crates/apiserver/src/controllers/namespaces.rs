@@ -18,7 +18,7 @@ use crate::store::StoredObject;
 const UNHELD_GRACE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
-    let context = WriteContext::internal("namespace-controller");
+    let context = WriteContext::controller("namespace-controller");
     let mut changes = [registry.store.subscribe(&Arc::from("namespaces"))];
     let mut result = ReconcileResult::Retry;
     let mut unheld: BTreeMap<String, Instant> = BTreeMap::new();

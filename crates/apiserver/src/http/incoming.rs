@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::negotiate::{self, BodyFormat, PatchFormat};
 use super::resources::ResourceRequest;
 use super::yaml;
+use crate::admission::AdmissionScope;
 use crate::apply;
 use crate::catalog::ResourceDefinition;
 use crate::decode::{self, FieldValidation};
@@ -34,12 +35,43 @@ impl ResourceRequest<'_> {
         Ok(WriteContext {
             user: self.call.identity.user.clone(),
             groups: self.call.identity.groups.clone(),
+            uid: self.call.identity.uid.clone(),
+            extra: self.call.identity.extra.clone(),
             field_manager: apply::manager_name(query.get("fieldManager"), agent.unwrap_or_default()),
             dry_run: query.dry_run(options_kind)?,
             field_validation: query.field_validation(options_kind)?,
             managed_fields: ManagedFieldsUpdate::Pending,
             object_uid: None,
+            admission: AdmissionScope::Object,
+            warnings: self.warnings.clone(),
+            options: self.options(),
         })
+    }
+
+    /// Returns the options of the request for admission.
+    fn options(&self) -> JsonObject {
+        let mut options = JsonObject::new();
+        for field in ["fieldManager", "fieldValidation"] {
+            let value = self.call.query.get(field);
+            if !value.is_empty() {
+                options.insert(field.to_owned(), Value::from(value));
+            }
+        }
+        if self.verb.starts_with("delete")
+            && let Ok(Value::Object(body)) = self.parsed_body()
+        {
+            for field in [
+                "gracePeriodSeconds",
+                "orphanDependents",
+                "preconditions",
+                "propagationPolicy",
+            ] {
+                if let Some(value) = body.get(field) {
+                    options.insert(field.to_owned(), value.clone());
+                }
+            }
+        }
+        options
     }
 
     fn check_patch_options(&self, patch: &ObjectPatch) -> Result<(), ApiError> {

@@ -12,6 +12,7 @@ use super::body::ApiBody;
 use super::negotiate::{self, PatchFormat, ResponseEncoding};
 use super::path::ResourcePath;
 use super::{Api, ApiCall, cost, respond, reviews};
+use crate::admission::AdmissionWarnings;
 use crate::audit;
 use crate::auth::{RequestAttributes, StreamAccess};
 use crate::catalog::ResourceDefinition;
@@ -46,6 +47,7 @@ pub(super) async fn serve(
         api,
         call,
         verb,
+        warnings: AdmissionWarnings::default(),
         target: ObjectTarget {
             definition: Arc::clone(definition),
             namespace: path.namespace,
@@ -53,11 +55,12 @@ pub(super) async fn serve(
             subresource: path.subresource,
         },
     };
-    let outcome = if cost::is_heavy(&request) {
+    let mut outcome = if cost::is_heavy(&request) {
         run_on_cpu_threads(&request, path.watch).await
     } else {
         request.run(path.watch).await
     };
+    let warnings = request.warnings.take();
     if audit::is_recorded(&call.identity, verb, &request.target) {
         audit::write(
             &call.identity,
@@ -65,6 +68,12 @@ pub(super) async fn serve(
             &request.target,
             outcome.as_ref().map_or_else(|error| error.code, Response::status),
         );
+    }
+    if !warnings.is_empty() {
+        // Warnings belong to an error response as well.
+        let mut response = outcome.unwrap_or_else(|error| respond::error(&error));
+        respond::warn(&mut response, &warnings);
+        outcome = Ok(response);
     }
     outcome
 }
@@ -75,12 +84,13 @@ async fn run_on_cpu_threads(
     legacy_watch: bool,
 ) -> Result<Response<ApiBody>, ApiError> {
     let (api, call) = (Arc::clone(request.api), Arc::clone(request.call));
-    let (verb, target) = (request.verb, request.target.clone());
+    let (verb, target, warnings) = (request.verb, request.target.clone(), request.warnings.clone());
     let work = async move {
         let request = ResourceRequest {
             api: &api,
             call: &call,
             verb,
+            warnings,
             target,
         };
         request.run(legacy_watch).await
@@ -138,6 +148,8 @@ pub(super) struct ResourceRequest<'a> {
     pub call: &'a Arc<ApiCall>,
     pub verb: &'static str,
     pub target: ObjectTarget,
+    /// The warnings of admission policies and webhooks.
+    pub warnings: AdmissionWarnings,
 }
 
 impl ResourceRequest<'_> {
@@ -206,7 +218,7 @@ impl ResourceRequest<'_> {
             ("binding", _) => {
                 let context = self.context("CreateOptions")?;
                 let binding = self.object(&context)?.0;
-                self.api.registry.bind(&self.target, &context, &binding).await?;
+                self.api.registry.bind(&self.target, &context, binding).await?;
                 Ok(created_status())
             }
             ("token", _) => reviews::token(self.api, self.call, &self.target),
@@ -466,7 +478,19 @@ impl ResourceRequest<'_> {
             dry_run: context.dry_run || dry.is_some_and(|values| !values.is_empty()),
             ..context
         };
-        self.api.registry.evict(&self.target, &context, &options).await?;
+        let Value::Object(mut eviction) = eviction else {
+            return Err(ApiError::bad_request(
+                "the body of an eviction must be a JSON object",
+            ));
+        };
+        eviction
+            .entry("apiVersion")
+            .or_insert_with(|| Value::from("policy/v1"));
+        eviction.entry("kind").or_insert_with(|| Value::from("Eviction"));
+        self.api
+            .registry
+            .evict(&self.target, &context, eviction, &options)
+            .await?;
         Ok(created_status())
     }
 

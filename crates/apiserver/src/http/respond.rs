@@ -73,7 +73,8 @@ pub fn encode(
 pub fn warn(response: &mut Response<ApiBody>, warnings: &[String]) {
     for warning in warnings {
         let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
+        // Bytes, because a warning may have characters that are not ASCII.
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{escaped}\"").as_bytes()) {
             response.headers_mut().append(WARNING, value);
         }
     }

@@ -1,5 +1,6 @@
 //! Kinds that are answered and not stored: access reviews, token reviews and the like.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
@@ -84,6 +85,8 @@ fn subject(spec: &Value) -> Identity {
     Identity {
         user: spec["user"].as_str().unwrap_or_default().to_owned(),
         groups: groups.filter_map(Value::as_str).map(str::to_owned).collect(),
+        uid: spec["uid"].as_str().unwrap_or_default().to_owned(),
+        extra: BTreeMap::new(),
         impersonated_by: None,
     }
 }

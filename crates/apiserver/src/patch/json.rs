@@ -87,6 +87,11 @@ impl JsonPatch {
         })
     }
 
+    /// Returns whether the patch has no operations.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
     /// Applies every operation in turn. After an error the document is half-way changed and must be discarded.
     pub fn apply(&self, document: &mut Value) -> Result<(), PatchError> {
         let mut copied = 0;

@@ -57,7 +57,9 @@ impl ObjectRegistry {
         let definition = &target.definition;
         strategy::require_same_type(definition, &mut object)?;
         strategy::require_namespace(target, &mut object)?;
-        if meta::name(&object).is_empty() {
+        // A generated name is not one that the client requested.
+        let requested_name = meta::name(&object).to_owned();
+        if requested_name.is_empty() {
             let base = meta::meta_text(&object, "generateName").to_owned();
             if !base.is_empty() {
                 meta::set_meta(&mut object, "name", generate::name(&base)?);
@@ -73,6 +75,13 @@ impl ObjectRegistry {
         strategy::as_encoded(definition, &mut object);
         // Managed fields cover what the client sent, before the server adds fields.
         self.record_managers(&target, context, None, &mut object);
+        let requested = ObjectTarget {
+            name: requested_name,
+            ..target.clone()
+        };
+        let mut object = self
+            .mutate(AdmissionOperation::Create, &requested, context, object, None)
+            .await?;
         self.stamp(&target, context, &mut object)?;
         strategy::prepare_create(definition, &mut object);
         strategy::complete(&target, None, &mut object);
@@ -91,6 +100,14 @@ impl ObjectRegistry {
         }
         meta::metadata_mut(&mut object).remove("resourceVersion");
         self.require_live_namespace(&target)?;
+        self.review(
+            AdmissionOperation::Create,
+            &requested,
+            context,
+            Some(&object),
+            None,
+        )
+        .await?;
         let stored = self.insert(&target, context, object).await?;
         Ok(WriteResult { stored, warnings })
     }

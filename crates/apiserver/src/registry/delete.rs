@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::{ObjectRegistry, ObjectTarget, WriteContext, strategy};
-use crate::admission::AdmissionOperation;
+use crate::admission::{AdmissionOperation, AdmissionScope};
 use crate::clock::rfc3339;
 use crate::crd;
 use crate::error::{ApiError, ErrorSubject};
@@ -77,6 +77,7 @@ impl ObjectRegistry {
             ));
         }
         let mut options = options.clone();
+        let mut is_reviewed = false;
         loop {
             let Some(current) = self.store.latest(&target.key()) else {
                 return Err(ApiError::not_found(target.definition.subject(&target.name)));
@@ -84,6 +85,9 @@ impl ObjectRegistry {
             check_preconditions(target, &current, &options)?;
             let old = current.value()?;
             self.admit(AdmissionOperation::Delete, target, context, None, Some(&old))?;
+            if !is_reviewed {
+                self.review_delete(target, context, &old).await?;
+            }
             let Some(step) = self.next_step(target, &old, &options) else {
                 if self.store.durable(&current).await.is_err() {
                     continue;
@@ -105,7 +109,10 @@ impl ObjectRegistry {
             match (outcome, step) {
                 (Ok(last), DeleteStep::Remove) => return Ok(DeleteResult::Gone(last)),
                 // A pod without a grace period is marked like any other, and removed right after.
-                (Ok(_), DeleteStep::MarkThenRemove(_)) => options.resource_version = None,
+                (Ok(_), DeleteStep::MarkThenRemove(_)) => {
+                    options.resource_version = None;
+                    is_reviewed = true;
+                }
                 (Ok(marked), DeleteStep::Mark(_)) => return Ok(DeleteResult::Pending(marked)),
                 (Err(StoreError::Changed | StoreError::Missing), _) => {}
                 (Err(other), _) => return Err(other.into()),
@@ -122,6 +129,13 @@ impl ObjectRegistry {
         options: &DeleteOptions,
     ) -> Result<Vec<Arc<StoredObject>>, ApiError> {
         let page = self.store.list(&target.definition.storage, &selection.namespace);
+        let context = &WriteContext {
+            admission: match context.admission {
+                AdmissionScope::Reviewed => AdmissionScope::Reviewed,
+                AdmissionScope::Object | AdmissionScope::CollectionItem => AdmissionScope::CollectionItem,
+            },
+            ..context.clone()
+        };
         let mut deleted = Vec::new();
         for stored in page
             .objects

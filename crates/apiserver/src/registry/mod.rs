@@ -3,6 +3,7 @@
 //! The registry implements create, update, patch and delete. It is independent of HTTP, authorization and the
 //! representation of responses.
 
+mod admit;
 mod create;
 mod delete;
 mod generate;
@@ -16,10 +17,10 @@ mod typed;
 mod update;
 mod validate;
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use http::StatusCode;
 use parking_lot::RwLock;
 
 pub use delete::{DeleteOptions, DeleteResult, PropagationPolicy};
@@ -29,10 +30,11 @@ pub use list::{ListOptions, ObjectList, RevisionMatch};
 pub use managers::ManagedFieldsUpdate;
 pub use patch::ObjectPatch;
 pub(crate) use pods::is_ready as pod_is_ready;
-pub(crate) use strategy::unregistered;
+pub(crate) use strategy::{from_storage, to_storage, unregistered};
 pub use update::UpdateResult;
 
-use crate::admission::{Admission, AdmissionOperation, AdmissionRequest};
+use crate::admission::{self, Admission, AdmissionChain, AdmissionScope, AdmissionWarnings};
+use crate::auth::Authorizer;
 use crate::catalog::{Catalog, ResourceDefinition};
 use crate::clock::Clock;
 use crate::crd;
@@ -46,6 +48,9 @@ use crate::store::{ObjectKey, ObjectStore, StoredObject};
 pub struct WriteContext {
     pub user: String,
     pub groups: Vec<String>,
+    /// The UID of the caller; empty if unknown.
+    pub uid: String,
+    pub extra: BTreeMap<String, Vec<String>>,
     /// The manager recorded in `metadata.managedFields`.
     pub field_manager: String,
     pub dry_run: bool,
@@ -53,19 +58,48 @@ pub struct WriteContext {
     pub managed_fields: ManagedFieldsUpdate,
     /// The UID of the object that a create stores; a random one if unset. Only the embedding program sets it.
     pub object_uid: Option<String>,
+    /// Whether policies and webhooks review the write.
+    pub admission: AdmissionScope,
+    /// The warnings of policies and webhooks.
+    pub warnings: AdmissionWarnings,
+    /// The options of the request, for policies and webhooks.
+    pub options: JsonObject,
 }
 
 impl WriteContext {
-    /// Returns the context of a write by the server itself.
+    /// Returns the context of a write by the server itself, which no policy or webhook reviews.
     pub fn internal(manager: &str) -> Self {
         Self {
             user: format!("system:{manager}"),
             groups: vec!["system:masters".to_owned()],
+            uid: String::new(),
+            extra: BTreeMap::new(),
             field_manager: manager.to_owned(),
             dry_run: false,
             field_validation: FieldValidation::Ignore,
             managed_fields: ManagedFieldsUpdate::Pending,
             object_uid: None,
+            admission: AdmissionScope::Reviewed,
+            warnings: AdmissionWarnings::default(),
+            options: JsonObject::new(),
+        }
+    }
+
+    /// Returns the context of a controller of Kubernetes' controller manager. Policies and webhooks review its writes
+    /// under the name that they have there.
+    pub fn controller(name: &str) -> Self {
+        let mut context = Self::internal(name);
+        context.user = format!("system:serviceaccount:kube-system:{name}");
+        context.admission = AdmissionScope::Object;
+        context
+    }
+
+    /// Returns the context of a write that is a part of a reviewed request.
+    #[must_use]
+    pub fn reviewed(&self) -> Self {
+        Self {
+            admission: AdmissionScope::Reviewed,
+            ..self.clone()
         }
     }
 }
@@ -103,11 +137,19 @@ pub struct ObjectRegistry {
     catalog: RwLock<Arc<Catalog>>,
     clock: Arc<dyn Clock>,
     admission: Vec<Arc<dyn Admission>>,
+    chain: AdmissionChain,
 }
 
 impl ObjectRegistry {
-    pub fn new(store: Arc<ObjectStore>, clock: Arc<dyn Clock>, admission: Vec<Arc<dyn Admission>>) -> Self {
+    /// Returns a registry. The authorizers answer access checks of admission policies.
+    pub fn new(
+        store: Arc<ObjectStore>,
+        clock: Arc<dyn Clock>,
+        admission: Vec<Arc<dyn Admission>>,
+        authorizers: Vec<Arc<dyn Authorizer>>,
+    ) -> Self {
         Self {
+            chain: AdmissionChain::new(authorizers),
             store,
             catalog: RwLock::new(Arc::new(Catalog::with(&[]))),
             clock,
@@ -126,8 +168,11 @@ impl ObjectRegistry {
         *catalog = build(&self.store, &catalog);
     }
 
-    /// Updates the catalog after a write of a definition, before the client gets the response.
+    /// Applies a write of a definition, a policy or a webhook, before the client gets the response.
     fn after_write(&self, target: &ObjectTarget) {
+        if target.definition.group == admission::GROUP {
+            self.chain.reload(&self.store);
+        }
         if &*target.definition.storage == crd::RESOURCE {
             crd::reload(self);
         }
@@ -170,56 +215,4 @@ impl ObjectRegistry {
         }
         outcome
     }
-
-    /// Runs the admission plugins and returns the object to store.
-    fn admit(
-        &self,
-        operation: AdmissionOperation,
-        target: &ObjectTarget,
-        context: &WriteContext,
-        mut object: Option<JsonObject>,
-        old: Option<&JsonObject>,
-    ) -> Result<Option<JsonObject>, ApiError> {
-        for hook in &self.admission {
-            let request = AdmissionRequest {
-                operation,
-                definition: &target.definition,
-                namespace: &target.namespace,
-                name: &target.name,
-                subresource: &target.subresource,
-                object: object.as_ref(),
-                old,
-                user: &context.user,
-                groups: &context.groups,
-                dry_run: context.dry_run,
-                store: &self.store,
-            };
-            match hook.review(&request) {
-                Ok(None) => {}
-                Ok(Some(replaced)) => object = Some(replaced),
-                Err(rejection) => return Err(refused(target, &rejection.message, rejection.code)),
-            }
-        }
-        Ok(object)
-    }
-}
-
-/// When a client retries a write that a limit has rejected. Quotas become free as objects expire, not at once.
-const RETRY_AFTER_SECONDS: u32 = 60;
-
-fn refused(target: &ObjectTarget, message: &str, code: StatusCode) -> ApiError {
-    let mut error = ApiError::forbidden(target.definition.subject(&target.name), message);
-    error.code = code;
-    match code {
-        StatusCode::UNPROCESSABLE_ENTITY => error.reason = "Invalid",
-        StatusCode::NOT_FOUND => {
-            error.reason = "NotFound";
-            message.clone_into(&mut error.message);
-        }
-        StatusCode::TOO_MANY_REQUESTS => {
-            return ApiError::too_many_requests(message, RETRY_AFTER_SECONDS);
-        }
-        _ => {}
-    }
-    error
 }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::update::IfMissing;
 use super::{DeleteOptions, DeleteResult, ObjectRegistry, ObjectTarget, WriteContext};
+use crate::admission::AdmissionOperation;
 use crate::clock::rfc3339;
 use crate::error::ApiError;
 use crate::meta::JsonObject;
@@ -21,8 +22,19 @@ impl ObjectRegistry {
         &self,
         target: &ObjectTarget,
         context: &WriteContext,
+        eviction: JsonObject,
         options: &DeleteOptions,
     ) -> Result<DeleteResult, ApiError> {
+        let reviewed = self.mutate_body(target, context, eviction.clone()).await?;
+        if reviewed != eviction {
+            return Err(ApiError::internal(
+                "an admission webhook may not change an eviction",
+            ));
+        }
+        let operation = AdmissionOperation::Create;
+        self.review(operation, target, context, Some(&eviction), None)
+            .await?;
+        let context = &context.reviewed();
         let pod_target = ObjectTarget {
             subresource: String::new(),
             ..target.clone()
@@ -109,8 +121,9 @@ impl ObjectRegistry {
         &self,
         target: &ObjectTarget,
         context: &WriteContext,
-        binding: &JsonObject,
+        binding: JsonObject,
     ) -> Result<(), ApiError> {
+        let binding = self.mutate_body(target, context, binding).await?;
         let node = binding
             .get("target")
             .and_then(|target| target.get("name"))
@@ -119,6 +132,10 @@ impl ObjectRegistry {
             let error = crate::field_error::FieldError::required("target.name", "");
             return Err(ApiError::invalid("", "Binding", &target.name, &[error]));
         };
+        let operation = AdmissionOperation::Create;
+        self.review(operation, target, context, Some(&binding), None)
+            .await?;
+        let context = &context.reviewed();
         // Binding writes both spec and status, which neither of their own endpoints may.
         let pod_target = target.clone();
         let now = rfc3339(self.clock.now());

@@ -51,6 +51,28 @@ impl ObjectRegistry {
     }
 }
 
+/// Returns the scale of an object, as admission reviews it.
+pub(super) fn as_scale(target: &ObjectTarget, object: &JsonObject) -> Result<JsonObject, ApiError> {
+    match shown(target, &paths(target)?, object) {
+        Value::Object(scale) => Ok(scale),
+        _ => Err(ApiError::internal("a scale is not an object")),
+    }
+}
+
+/// Returns the object with the replicas of a changed scale.
+pub(super) fn with_replicas(
+    target: &ObjectTarget,
+    mut object: JsonObject,
+    scale: &Value,
+) -> Result<JsonObject, ApiError> {
+    let replicas = scale
+        .pointer("/spec/replicas")
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
+    set_number(&mut object, &paths(target)?.spec_replicas, replicas);
+    Ok(object)
+}
+
 /// Returns the field in errors: that of the custom resource, or that of the scale for built-in kinds.
 fn negative(target: &ObjectTarget, paths: &ScalePaths, wanted: i64) -> ApiError {
     let definition = &target.definition;

@@ -153,7 +153,7 @@ pub(crate) fn unregistered(api_version: &str, kind: &str) -> String {
 }
 
 /// Converts from the version of the request to the stored form.
-pub(super) fn to_storage(definition: &ResourceDefinition, object: &mut JsonObject) {
+pub(crate) fn to_storage(definition: &ResourceDefinition, object: &mut JsonObject) {
     if definition.is_event_alias() {
         let mut event = Value::Object(std::mem::take(object));
         kinds::event::to_core(&mut event);

@@ -186,6 +186,9 @@ impl ObjectRegistry {
         strategy::default_fields(target, &mut new);
         strategy::as_encoded(&target.definition, &mut new);
         self.record_managers(target, context, Some(&mut old), &mut new);
+        let mut new = self
+            .mutate(AdmissionOperation::Update, target, context, new, Some(&old))
+            .await?;
         strategy::prepare_update(target, &old, &mut new);
         strategy::complete(target, Some(&old), &mut new);
         strategy::as_encoded(&target.definition, &mut new);
@@ -195,6 +198,14 @@ impl ObjectRegistry {
         let mut new = new;
         meta::set_meta(&mut new, "resourceVersion", current.revision.to_string());
         let validate::ValidChange { old, new, warnings } = validate::changed_object(target, old, new)?;
+        self.review(
+            AdmissionOperation::Update,
+            target,
+            context,
+            Some(&new),
+            Some(&old),
+        )
+        .await?;
         let written = |stored| WriteResult { stored, warnings };
         if removes_last_hold(target, &old, &new) {
             let shown = strategy::unstored(target.key(), current.revision, new)?;

@@ -4,9 +4,12 @@
 //! here.
 
 mod access;
+mod admission;
+mod admission_match;
 mod cluster;
 mod data;
 mod events;
+mod webhooks;
 mod workloads;
 
 use serde_json::Value;
@@ -28,6 +31,7 @@ pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -
         ("coordination.k8s.io", "Lease") => cluster::lease(new),
         ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => access::role(new),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => access::binding(new, old),
+        ("admissionregistration.k8s.io", kind) => admission::check(kind, new, old),
         _ => Vec::new(),
     }
 }

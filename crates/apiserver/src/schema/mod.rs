@@ -3,7 +3,7 @@
 //! The rest of the server uses [`CustomSchema`] for a version of a CRD. Built-in kinds use the same compiled form
 //! through [`crate::kinds::schema_of`], without its validations: theirs run when a body is decoded.
 
-mod cel;
+pub(crate) mod cel;
 mod checks;
 mod compile;
 mod correlate;

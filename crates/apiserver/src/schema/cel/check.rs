@@ -33,6 +33,7 @@ pub fn undefined_reference(
 pub enum UndeclaredName {
     Variable(String),
     Field(String),
+    Function(String),
 }
 
 impl UndeclaredName {
@@ -46,6 +47,10 @@ impl UndeclaredName {
             Self::Field(name) => (
                 find_word(source, &format!(".{name}")),
                 format!("undefined field '{name}'"),
+            ),
+            Self::Function(name) => (
+                source.find(&format!("{name}(")).map(|at| at + name.len()),
+                format!("undeclared reference to '{name}' (in container '')"),
             ),
         };
         let at = found.unwrap_or(0);
@@ -74,7 +79,7 @@ fn find_word(source: &str, word: &str) -> Option<usize> {
 }
 
 /// Namespaces of functions, and types: identifiers that are not variables.
-const GLOBAL: [&str; 18] = [
+pub(super) const GLOBAL: [&str; 18] = [
     "math", "sets", "strings", "base64", "optional", "format", "ip", "cidr", "lists", "cel", "int", "uint",
     "double", "string", "bool", "bytes", "list", "map",
 ];

@@ -28,5 +28,6 @@ fn build() -> Result<Env, DeclarationError> {
     env.add_extension(library::quantity)?;
     env.add_extension(library::semver)?;
     env.add_extension(library::format)?;
+    env.add_extension(library::authorizer)?;
     Ok(env)
 }

@@ -1,4 +1,4 @@
-//! CEL, the language of `x-kubernetes-validations`.
+//! CEL, the language of `x-kubernetes-validations` and of admission policies.
 //!
 //! The `cel` crate parses and evaluates. This module adds what Kubernetes adds: typed values, function libraries, error
 //! messages, and a budget.
@@ -10,9 +10,17 @@ mod instrument;
 mod library;
 mod parse;
 mod program;
+mod scope;
+mod types;
 mod value;
 
-pub(super) use budget::CelBudget;
+pub(crate) use budget::CelBudget;
 pub(super) use check::undefined_reference;
-pub(super) use program::{CelProgram, RuleInput, with_room};
+pub(crate) use library::{AccessCheck, AuthorizerValue, ResourceAccess};
+pub(crate) use parse::children;
+pub(super) use program::RuleInput;
+pub(crate) use program::{CelProgram, with_room};
+pub(crate) use scope::{CelScope, CelVariableSet};
+pub(crate) use types::{BOOL, CelDeclarations, CelType, INT, STRING};
 pub(super) use value::CelPosition;
+pub(crate) use value::{is_plain_name, untyped, untyped_owned};

@@ -98,7 +98,7 @@ fn is_deeper_than(expression: &Expression, limit: usize) -> bool {
 }
 
 /// Returns the operands of an expression.
-pub(super) fn children(expression: &Expression) -> Vec<&Expression> {
+pub(crate) fn children(expression: &Expression) -> Vec<&Expression> {
     match &expression.expr {
         Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
         Expr::Select(select) => vec![&select.operand],

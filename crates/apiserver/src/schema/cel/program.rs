@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cel::common::ast::Expr;
 use cel::common::types::{CelBool, CelOptional, CelString};
-use cel::common::value::Val;
+use cel::common::value::{CowVal, Val};
 use cel::parser::Expression;
 use cel::{Context, ExecutionError, Value};
 
@@ -34,11 +34,16 @@ pub struct RuleInput<'a, 'v> {
 }
 
 impl CelProgram {
-    /// Compiles an expression; the error is that of a CEL compiler.
+    /// Compiles a rule; the error is that of a CEL compiler.
     pub fn compile(source: &str) -> Result<Self, String> {
+        Self::compile_with(source, &VARIABLES)
+    }
+
+    /// Compiles an expression with these variables; the error is that of a CEL compiler.
+    pub fn compile_with(source: &str, variables: &[&str]) -> Result<Self, String> {
         let plain = parse(source)?;
         let mut metered = plain.clone();
-        instrument::instrument(&mut metered, &VARIABLES);
+        instrument::instrument(&mut metered, variables);
         Ok(Self { plain, metered })
     }
 
@@ -82,9 +87,14 @@ impl CelProgram {
             context.add_variable_as_val("oldSelf", old.clone_as_boxed());
         }
         with_room(|| {
-            let value = Value::resolve_val(&self.metered, &context).map_err(|error| explain(&error))?;
+            let value = self.resolve(&context)?;
             read(value.as_ref()).ok_or_else(|| "no such overload".to_owned())
         })
+    }
+
+    /// Evaluates the expression in a context that has a budget.
+    pub(super) fn resolve<'e, 'v>(&'e self, context: &'e Context<'_, 'v>) -> Result<CowVal<'e, 'v>, String> {
+        Value::resolve_val(&self.metered, context).map_err(|error| explain(&error))
     }
 }
 
@@ -110,6 +120,9 @@ fn explain(error: &ExecutionError) -> String {
         | ExecutionError::UnsupportedBinaryOperator(..)
         | ExecutionError::ValuesNotComparable(..)
         | ExecutionError::UnexpectedType { .. } => "no such overload".to_owned(),
+        ExecutionError::FunctionError { function, message } if message.starts_with("string parse error") => {
+            format!("type conversion error from 'string' to '{function}'")
+        }
         ExecutionError::FunctionError { message, .. } | ExecutionError::InternalError(message) => {
             message.clone()
         }

@@ -133,6 +133,44 @@ impl CelPosition<'_> {
     }
 }
 
+/// Returns a value without a schema as a CEL value: names of members are not escaped, and strings stay strings.
+pub fn untyped(value: &Value) -> Box<dyn Val + '_> {
+    untyped_with(value, &|text| CelString::from(text))
+}
+
+/// Returns a value without a schema as a CEL value that borrows nothing.
+pub fn untyped_owned(value: &Value) -> Box<dyn Val> {
+    untyped_with(value, &|text| CelString::from(text.to_owned()))
+}
+
+fn untyped_with<'j, 'v>(value: &'j Value, string: &dyn Fn(&'j str) -> CelString<'v>) -> Box<dyn Val + 'v> {
+    match value {
+        Value::Null => Box::new(CelNull),
+        Value::Bool(flag) => Box::new(CelBool::from(*flag)),
+        Value::Number(number) => match number.as_i64() {
+            Some(integer) => Box::new(CelInt::from(integer)),
+            None => Box::new(CelDouble::from(number.as_f64().unwrap_or(f64::NAN))),
+        },
+        Value::String(text) => Box::new(string(text)),
+        Value::Array(items) => {
+            let items: Vec<Box<dyn Val + 'v>> = items.iter().map(|item| untyped_with(item, string)).collect();
+            Box::new(CelList::from(items))
+        }
+        Value::Object(fields) => {
+            let entries: HashMap<CelMapKey<'v>, Box<dyn Val + 'v>> = fields
+                .iter()
+                .map(|(name, member)| (CelMapKey::String(string(name)), untyped_with(member, string)))
+                .collect();
+            Box::new(CelMap::from(entries))
+        }
+    }
+}
+
+/// Returns whether a name is not one of the reserved words.
+pub fn is_plain_name(name: &str) -> bool {
+    !RESERVED.contains(&name)
+}
+
 /// Returns the CEL name of a member; `None` if rules cannot refer to it.
 pub fn escape(name: &str) -> Option<String> {
     if RESERVED.contains(&name) {

@@ -7,6 +7,7 @@
     reason = "the evaluator and the macros that declare functions decide how arguments are passed and types named"
 )]
 
+mod authorizer;
 mod format;
 mod lists;
 mod metered;
@@ -17,6 +18,8 @@ mod semver;
 mod sets;
 mod url;
 
+pub(super) use authorizer::extension as authorizer;
+pub(crate) use authorizer::{AccessCheck, AuthorizerValue, ResourceAccess};
 pub(super) use format::extension as format;
 pub(super) use lists::extension as lists;
 pub(super) use metered::extension as metered;
