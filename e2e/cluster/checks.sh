@@ -86,6 +86,7 @@ END
 
 collect_logs() {
     local machine pod
+    kubectl --request-timeout=10s get --raw /readyz >/dev/null || return
     kubectl get nodes,mcp,pods -A -o wide >"$work/state.txt" 2>&1
     kubectl get events -A --sort-by=.lastTimestamp >"$work/events.txt" 2>&1
     kubectl get nodes -o yaml >"$work/nodes.yaml" 2>&1

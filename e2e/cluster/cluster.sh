@@ -43,6 +43,8 @@ leader_of() {
 }
 
 make_network() {
+    # Of an earlier run that could not clean up.
+    remove_network
     ip netns add "$HUB"
     in_hub ip link set lo up
     in_hub ip link add bridge0 type bridge

@@ -257,7 +257,7 @@ fn operator_at_home() -> Vec<Value> {
         rule("", &["configmaps", "secrets"], &[READ, WRITE, &["delete"]]),
         rule("", &["serviceaccounts", "services"], &[READ, WRITE]),
         rule("apps", &["deployments", "daemonsets"], &[READ, WRITE]),
-        rule("policy", &["poddisruptionbudgets"], &[READ, WRITE]),
+        rule("policy", &["poddisruptionbudgets"], &[READ, WRITE, &["delete"]]),
         rule("networking.k8s.io", &["networkpolicies"], &[READ, WRITE]),
         rule(
             "rbac.authorization.k8s.io",

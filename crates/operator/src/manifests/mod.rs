@@ -22,7 +22,7 @@ pub use dashboard::dashboard;
 pub use guards::{WebhookEndpoint, guards, webhook_configuration};
 pub(crate) use metrics::{METRICS_AUTHORITY, SCRAPED, Scraped};
 pub use network::network_policies;
-pub use workloads::{LOG_LEVEL_VARIABLE, controller, daemon, operator, server};
+pub use workloads::{LOG_LEVEL_VARIABLE, controller, daemon, operator, server, single_node_controller};
 
 /// The settings of an installation.
 #[derive(Clone, Debug)]

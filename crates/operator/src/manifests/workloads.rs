@@ -71,6 +71,19 @@ pub fn operator(settings: &ManifestSettings) -> Vec<Value> {
     ]
 }
 
+/// Returns the controller's objects for a control plane of one node: one replica, and no PodDisruptionBudget, because
+/// the replacement of an evicted pod could not be scheduled and a drain of the node would never end.
+pub fn single_node_controller(settings: &ManifestSettings) -> Vec<Value> {
+    let mut objects = controller(settings);
+    objects.retain(|object| object["kind"] != "PodDisruptionBudget");
+    for object in &mut objects {
+        if object["kind"] == "Deployment" {
+            object["spec"]["replicas"] = json!(1);
+        }
+    }
+    objects
+}
+
 /// Returns the controller's Deployment: two replicas with leader election, so that a failed node costs seconds and not
 /// minutes.
 pub fn controller(settings: &ManifestSettings) -> Vec<Value> {
