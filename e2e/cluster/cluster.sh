@@ -124,9 +124,9 @@ power_on() { # MACHINE
 
 power_off() { # MACHINE: as if the plug was pulled
     touch "$work/$1.off"
-    local nspawn
-    nspawn=$(pgrep -f "^systemd-nspawn .*--machine=$1 " | head -n 1)
-    [ -z "$nspawn" ] || kill -KILL "$nspawn"
+    local leader
+    # Its end is the end of every process of the machine, and of systemd-nspawn.
+    leader=$(leader_of "$1") && kill -KILL "$leader"
     wait "${machine_pids[$1]}" 2>/dev/null || true
     unset "machine_pids[$1]"
 }

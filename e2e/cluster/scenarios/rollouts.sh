@@ -128,8 +128,12 @@ a_pause_holds_the_rollout() {
     machine_config 50-hello worker /etc/hello again >/dev/null
     sleep 15
     expect "no node is sent to the new config" test "$(annotation worker-1 desiredConfig)" = "$before"
-    rolls_out worker kubectl patch mcp worker --type=merge -p '{"spec": {"paused": false}}'
-    expect "the change is there" grep -qx again "$work/worker-1/etc/hello"
+    kubectl patch mcp worker --type=merge -p '{"spec": {"paused": false}}' >/dev/null
+    local machine
+    for machine in $WORKERS; do
+        eventually "$NODE_PATIENCE" "$machine is updated" has_file "$machine" /etc/hello again
+    done
+    eventually 60 "pool worker is updated" pool_is_updated worker
 }
 
 an_administrators_cordon_stays() {

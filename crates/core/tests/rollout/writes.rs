@@ -42,7 +42,8 @@ fn the_only_control_plane_node_is_marked_whatever_the_topology_is() {
         let view = RolloutView::new(&pools, &nodes)
             .with_topology(Some("HighlyAvailable"))
             .with_only_control_plane_node(only_control_plane_node(&nodes));
-        let actions = plan(&view).actions_by_node().remove("m").unwrap_or_default();
+        let plan = plan(&view);
+        let actions = plan.actions_by_node().remove("m").unwrap_or_default();
         let patch = merge_patch(&nodes[0], actions).unwrap();
         let topology = patch["metadata"]["annotations"][key("controlPlaneTopology")].as_str();
         assert_eq!(topology, expected, "{fleet}");
