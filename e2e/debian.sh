@@ -21,11 +21,16 @@ install_packages() {
 # Prints the mirror that this machine's own apt uses for the suite. MCO_E2E_MIRROR names another one.
 debian_mirror() {
     local mirror=${MCO_E2E_MIRROR:-}
-    # shellcheck disable=SC2016 # the format is apt's
-    [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Codename: $DEBIAN_SUITE" |
-        head -n 1)
+    [ -n "$mirror" ] || mirror=$(configured_mirror)
+    # Apt does not remember the name of a suite whose index it has not downloaded.
+    [ -n "$mirror" ] || { apt-get update -qq >&2 && mirror=$(configured_mirror); }
     [ -n "$mirror" ] || fail "apt has no source for $DEBIAN_SUITE: name a mirror in MCO_E2E_MIRROR"
     echo "$mirror"
+}
+
+configured_mirror() {
+    # shellcheck disable=SC2016 # the format is apt's
+    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Codename: $DEBIAN_SUITE" | head -n 1
 }
 
 # debian_root_archive NAME PACKAGES: prints the cached archive of a Debian root with these packages (separated by commas);
