@@ -448,7 +448,7 @@ impl Agent {
     }
 
     async fn report_degraded(&mut self, error: &AgentError, text: &str) {
-        let report = report::degraded(error.failure(), text);
+        let report = report::degraded(error.failure(), text, error.differences());
         let failed = UpdatePhase::Failed {
             error: report::shortened(text),
         };
