@@ -137,14 +137,23 @@ a_pause_holds_the_rollout() {
 }
 
 an_administrators_cordon_stays() {
-    kubectl cordon worker-2 >/dev/null
+    local machine
     expected cordoned worker-2
+    # A cordoned node is unavailable too, and two are away.
+    expected budget default/web
+    kubectl cordon worker-2 >/dev/null
+    kubectl patch mcp worker --type=merge -p '{"spec": {"maxUnavailable": 2}}' >/dev/null
     machine_config 50-hello worker /etc/hello cordoned >/dev/null
-    eventually "$NODE_PATIENCE" "worker-1 is updated" has_file worker-1 /etc/hello cordoned
-    watcher_holds
+    for machine in $WORKERS; do
+        eventually "$NODE_PATIENCE" "$machine is updated" has_file "$machine" /etc/hello cordoned
+    done
     expect "the cordon stays" test "$(kubectl get node worker-2 -o 'jsonpath={.spec.unschedulable}')" = true
+    watcher_holds
+    kubectl patch mcp worker --type=merge -p '{"spec": {"maxUnavailable": 1}}' >/dev/null
     no_longer_expected cordoned worker-2
     kubectl uncordon worker-2 >/dev/null
-    eventually "$NODE_PATIENCE" "pool worker is updated" pool_is_updated worker
+    kubectl rollout status deployment/web --timeout=60s >/dev/null
+    no_longer_expected budget default/web
+    eventually 60 "pool worker is updated" pool_is_updated worker
 }
 has_file() { grep -qx "$3" "$work/$1$2" && is_done "$1"; }
