@@ -138,10 +138,12 @@ a_pause_holds_the_rollout() {
 
 an_administrators_cordon_stays() {
     local machine
-    expected cordoned worker-2
-    # A cordoned node is unavailable too, and two are away.
+    # With both workers away its budget would rightly block the drain.
     expected budget default/web
+    kubectl scale deployment/web --replicas=0 >/dev/null
     kubectl cordon worker-2 >/dev/null
+    expected cordoned worker-2
+    # A cordoned node counts as unavailable.
     kubectl patch mcp worker --type=merge -p '{"spec": {"maxUnavailable": 2}}' >/dev/null
     machine_config 50-hello worker /etc/hello cordoned >/dev/null
     for machine in $WORKERS; do
@@ -152,6 +154,7 @@ an_administrators_cordon_stays() {
     kubectl patch mcp worker --type=merge -p '{"spec": {"maxUnavailable": 1}}' >/dev/null
     no_longer_expected cordoned worker-2
     kubectl uncordon worker-2 >/dev/null
+    kubectl scale deployment/web --replicas=2 >/dev/null
     kubectl rollout status deployment/web --timeout=60s >/dev/null
     no_longer_expected budget default/web
     eventually 60 "pool worker is updated" pool_is_updated worker
