@@ -13,7 +13,7 @@ use kube::api::DeleteParams;
 use mco_api::machine_configuration::LogLevel;
 use mco_apiserver::Identity;
 use mco_operator::manifests::{self, ManifestSettings};
-use mco_operator::{MetricsAccess, OperatorOptions, certificates};
+use mco_operator::{IgnitionTokens, MetricsAccess, OperatorOptions, certificates};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -148,6 +148,7 @@ fn settings() -> ManifestSettings {
         image: "localhost/mco:test".to_owned(),
         api_server_url: String::new(),
         templates_image: "registry.example.com/release:4".to_owned(),
+        ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
     }
 }

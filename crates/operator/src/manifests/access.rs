@@ -442,7 +442,7 @@ fn daemon_everywhere() -> Vec<Value> {
 
 /// Rules of the config server, which never writes.
 fn server_everywhere() -> Vec<Value> {
-    vec![
+    let mut rules = vec![
         rule(
             OWN_GROUP,
             &[
@@ -458,7 +458,9 @@ fn server_everywhere() -> Vec<Value> {
         rule("route.openshift.io", &["routes"], &[READ]),
         rule("", &["services"], &[READ]),
         pod_security(HOST_NETWORK),
-    ]
+    ];
+    rules.extend(metrics::reviews());
+    rules
 }
 
 fn server_at_home() -> Vec<Value> {
