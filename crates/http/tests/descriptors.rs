@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
@@ -26,6 +26,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// A server in another process, which ends with its standard input.
 struct Server {
     child: Child,
+    output: Lines<BufReader<ChildStdout>>,
     address: String,
 }
 
@@ -40,10 +41,20 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = lines.find_map(|line| Some(line.unwrap().strip_prefix("listening ")?.to_owned()));
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = output.find_map(|line| Some(line.unwrap().strip_prefix("listening ")?.to_owned()));
         let address = address.expect("the server listens");
-        Self { child, address }
+        Self {
+            child,
+            output,
+            address,
+        }
+    }
+
+    /// Makes the server use up its descriptors, or free them, and waits until it has.
+    fn toggle_descriptors(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"t").unwrap();
+        self.output.next().unwrap().unwrap();
     }
 
     fn connect(&self) -> TcpStream {
@@ -144,6 +155,7 @@ fn hold_descriptors_on_command() {
         } else {
             held.clear();
         }
+        println!("toggled");
     }
     std::process::exit(0);
 }
@@ -176,7 +188,7 @@ fn exhausted_descriptors_neither_spin_nor_stay() {
     let mut server = Server::start(TEST);
     assert!(server.is_serving());
     let before = server.ticks();
-    server.child.stdin.as_mut().unwrap().write_all(b"h").unwrap();
+    server.toggle_descriptors();
     let mut waiting = server.connect();
     let mut second = server.connect();
     waiting.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -187,7 +199,7 @@ fn exhausted_descriptors_neither_spin_nor_stay() {
     );
     let spent = server.ticks() - before;
     assert!(spent < 50, "{spent} ticks of CPU time in {:?}", since.elapsed());
-    server.child.stdin.as_mut().unwrap().write_all(b"f").unwrap();
+    server.toggle_descriptors();
     assert!(responds(&mut second));
     assert!(server.is_serving());
 }

@@ -33,7 +33,16 @@ pub fn run(arguments: Console) -> anyhow::Result<CommandOutcome> {
         let listener = bind(arguments.listen, arguments.port, "--port").await?;
         let address = listener.local_addr().context("cannot listen")?;
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let url = format!("{scheme}://{address}");
+        // Over TLS the certificate ties the address to its names.
+        let host = match (&arguments.host, &tls) {
+            (Some(host), _) => Some(host.clone()),
+            (None, None) => Some(mco_console::local_host()?),
+            (None, Some(_)) => None,
+        };
+        let url = match &host {
+            Some(host) => format!("{scheme}://{host}:{}", address.port()),
+            None => format!("{scheme}://{address}"),
+        };
         let mut access = access(config.clone());
         if arguments.listen.is_loopback() && !arguments.connection.is_of_a_pod() {
             let url = url.clone();
@@ -52,6 +61,7 @@ pub fn run(arguments: Console) -> anyhow::Result<CommandOutcome> {
                 .as_deref()
                 .map(input::template_tree)
                 .transpose()?,
+            host,
             tls,
             ..ConsoleOptions::new(VERSION)
         };
