@@ -399,7 +399,7 @@ async fn tabs_hear_of_changes_and_end_with_the_console() {
     let cookie = world.log_in_as_owner().await;
     assert_eq!(world.get("/", &cookie).await.status, 200);
     let mut stream = TcpStream::connect(("127.0.0.1", world.port)).await.unwrap();
-    let request = format!("GET /live HTTP/1.1\r\nhost: x\r\ncookie: {cookie}\r\n\r\n");
+    let request = format!("GET /live HTTP/1.1\r\nhost: {HOST}\r\ncookie: {cookie}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut heard = String::new();
     // A new connection gets an event immediately, because the state may have changed since the page was rendered.

@@ -111,6 +111,9 @@ impl ConsoleApp {
                 }
                 // The body is read after the session was found, so that others cannot make the console store theirs.
                 match (segments.as_slice(), session) {
+                    (["login"], session) if request::announces_more(&body, request::LOGIN) => {
+                        self.bad_form(session.as_deref(), BadForm::TooLarge, request::LOGIN)
+                    }
                     (["login"], session) => match self.form(body, request::LOGIN, &self.login_forms).await {
                         Ok(form) => self.login(&form).await,
                         Err(bad) => self.bad_form(session.as_deref(), bad, request::LOGIN),

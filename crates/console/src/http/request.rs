@@ -73,15 +73,18 @@ pub enum BadForm {
     Incomplete,
 }
 
-/// Reads a form within its limit. A body that announces more is not read at all.
+/// Whether a body announces more than the limit. The form of a user is read up to the limit regardless: a browser that
+/// cannot send all of it shows no response.
+pub fn announces_more(body: &impl Body, limit: FormLimit) -> bool {
+    body.size_hint().lower() > u64::try_from(limit.bytes).unwrap_or(u64::MAX)
+}
+
+/// Reads a form within its limit.
 pub async fn form<B>(body: B, limit: FormLimit) -> Result<FormFields, BadForm>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    if body.size_hint().lower() > u64::try_from(limit.bytes).unwrap_or(u64::MAX) {
-        return Err(BadForm::TooLarge);
-    }
     match read_body(body, limit.bytes, limit.deadline).await {
         Ok(body) => Ok(FormFields::parse(&body)),
         Err(BodyError::TooLarge(_)) => Err(BadForm::TooLarge),

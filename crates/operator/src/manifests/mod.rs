@@ -132,7 +132,8 @@ pub fn namespace() -> Value {
                 "name": names::NAMESPACE,
                 "openshift.io/run-level": "",
                 "openshift.io/cluster-monitoring": "true",
-                // The daemon changes its host, which requires privileged pods.
+                // The daemon changes its host, which requires privileged pods. The level applies to a namespace, and
+                // the other components, whose pods are restricted by their own settings, have to be in the same one.
                 "pod-security.kubernetes.io/enforce": "privileged",
                 "pod-security.kubernetes.io/audit": "privileged",
                 "pod-security.kubernetes.io/warn": "privileged",
