@@ -38,8 +38,8 @@ pub enum Overflow {
     Wait,
     /// They get this response and are closed. If too many of them come at once, the rest is closed without a response.
     Refuse(fn() -> TextResponse),
-    /// The oldest connection is closed. No client may keep out a health probe, because a process that fails its probe is
-    /// killed.
+    /// The oldest connection is closed. No client may keep out a health probe, because a process that fails its probe
+    /// is killed.
     EvictOldest,
 }
 

@@ -27,7 +27,8 @@ pub struct SeveralAuthorities;
 /// The pointer config cannot carry a token.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "its version {version} has no request headers for the token that the config server requires, so machines created with it cannot boot; use 3.1.0 or newer"
+    "its version {version} has no request headers for the token that the config server requires, so machines created \
+     with it cannot boot; use 3.1.0 or newer"
 )]
 pub struct NoRequestHeaders {
     version: String,
@@ -286,8 +287,9 @@ mod tests {
         assert_eq!(token(&bytes(&merging("3.2.0", URL, None))), None);
         let others = json!([{"name": "X-Rack", "value": "7"}]);
         let changed = with_token(&bytes(&merging("3.2.0", URL, Some(others))), token_of).unwrap();
+        let changed: Value = serde_json::from_slice(&changed.unwrap()).unwrap();
         assert_eq!(
-            serde_json::from_slice::<Value>(&changed.unwrap()).unwrap()["ignition"]["config"]["merge"][0]["httpHeaders"],
+            changed["ignition"]["config"]["merge"][0]["httpHeaders"],
             json!([{"name": "X-Rack", "value": "7"}, {"name": "Authorization", "value": "Bearer new"}])
         );
     }

@@ -147,9 +147,9 @@ fn operator_everywhere() -> Vec<Value> {
     .concat()
 }
 
-/// Rules for CRDs and for the service accounts of the other components. Without `escalate` and `bind` the operator could
-/// not grant permissions that it does not have. They are limited to roles by name, which prevents mistakes and not
-/// misuse: one of these roles could be extended and bound to the operator.
+/// Rules for CRDs and for the service accounts of the other components. Without `escalate` and `bind` the operator
+/// could not grant permissions that it does not have. They are limited to roles by name, which prevents mistakes and
+/// not misuse: one of these roles could be extended and bound to the operator.
 fn operator_installs() -> Vec<Value> {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let components = [component::CONTROLLER, component::DAEMON, component::SERVER];
