@@ -483,6 +483,7 @@ fn deployment_settings(facts: &ObservedFacts, options: &OperatorOptions) -> Mani
         api_server_url: status
             .map(|status| status.api_server_internal_uri)
             .unwrap_or_default(),
+        ignition_tokens: options.ignition_tokens,
         log_level: options.log_levels.borrow().operands,
     }
 }

@@ -16,12 +16,15 @@ use mco_api::vocabulary::{labels, names};
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::options::IgnitionTokens;
+
 pub use access::{access, bootstrapper_binding, operands_access};
 pub use alerts::alerts;
 pub use dashboard::dashboard;
 pub use guards::{WebhookEndpoint, guards, webhook_configuration};
 pub(crate) use metrics::{METRICS_AUTHORITY, SCRAPED, Scraped};
 pub use network::network_policies;
+pub(crate) use workloads::SERVER_TOKENS_KEY;
 pub use workloads::{LOG_LEVEL_VARIABLE, controller, daemon, operator, server, single_node_controller};
 
 /// The settings of an installation.
@@ -33,6 +36,8 @@ pub struct ManifestSettings {
     pub api_server_url: String,
     /// The image of another implementation, whose templates the controller uses instead of its own; empty for none.
     pub templates_image: String,
+    /// Whether machines need a token for their first configuration.
+    pub ignition_tokens: IgnitionTokens,
     /// The log level of the components that the operator runs.
     pub log_level: LogLevel,
 }
@@ -127,7 +132,8 @@ pub fn namespace() -> Value {
                 "name": names::NAMESPACE,
                 "openshift.io/run-level": "",
                 "openshift.io/cluster-monitoring": "true",
-                // The daemon changes its host, which requires privileged pods.
+                // The daemon changes its host, which requires privileged pods. The level applies to a namespace, and
+                // the other components, whose pods are restricted by their own settings, have to be in the same one.
                 "pod-security.kubernetes.io/enforce": "privileged",
                 "pod-security.kubernetes.io/audit": "privileged",
                 "pod-security.kubernetes.io/warn": "privileged",
