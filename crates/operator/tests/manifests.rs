@@ -27,8 +27,13 @@ fn generated_manifests_are_current() {
     for (file, objects, command) in [
         (
             "install.yaml",
-            manifests::installation(&settings()),
+            manifests::operator_installation(&settings()),
             "mco install --without-crds",
+        ),
+        (
+            "install-with-operands.yaml",
+            manifests::installation(&settings()),
+            "mco install --without-crds --with-operands",
         ),
         ("alerts.yaml", manifests::alerts(), "part of mco install --alerts"),
         (
@@ -148,6 +153,37 @@ fn the_controller_renders_with_the_templates_it_is_given() {
         .as_array()
         .unwrap();
     assert!(arguments.contains(&json!("--templates-image=registry.example.com/release:4")));
+}
+
+#[test]
+fn an_administrator_applies_nothing_that_the_operator_applies_too() {
+    let described = |object: &Value| {
+        let namespace = text(object, "/metadata/namespace");
+        format!(
+            "{} {namespace}/{}",
+            text(object, "/kind"),
+            text(object, "/metadata/name")
+        )
+    };
+    let printed: BTreeSet<String> = manifests::operator_installation(&settings())
+        .iter()
+        .map(described)
+        .collect();
+    let applied = [
+        manifests::operands_access(),
+        manifests::guards(),
+        manifests::network_policies(),
+        manifests::controller(&settings()),
+        manifests::daemon(&settings()),
+        manifests::server(&settings()),
+    ];
+    let both: Vec<String> = applied
+        .iter()
+        .flatten()
+        .map(described)
+        .filter(|one| printed.contains(one))
+        .collect();
+    assert_eq!(both, [""; 0]);
 }
 
 #[test]

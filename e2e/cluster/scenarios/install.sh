@@ -5,6 +5,7 @@ profile_scenarios() { # PROFILE
     local quick=(
         installs_as_documented
         nodes_are_adopted
+        it_can_be_applied_again
         a_file_reaches_all_workers_with_drain_and_reboot
         kernel_arguments_are_set_by_a_daemon_in_a_pod
         the_only_control_plane_node_is_updated_without_a_drain
@@ -68,6 +69,12 @@ installs_as_documented() {
         test "$(kubectl -n "$NAMESPACE" get deployment machine-config-controller -o 'jsonpath={.spec.replicas}')" = 1
     expect "no budget that a drain could never satisfy" \
         test -z "$(kubectl -n "$NAMESPACE" get pdb -o name)"
+}
+
+it_can_be_applied_again() {
+    kubectl apply --server-side -f "$work/install.yaml" >"$work/again.log" 2>&1 \
+        || { cat "$work/again.log" >&2; fail "applying the same manifests again fails"; }
+    expect "no pod was replaced" pods_ready $((3 + $(wc -w <<<"$MACHINES")))
 }
 
 nodes_are_adopted() {

@@ -118,16 +118,17 @@ pub struct Controller {
     pub connection: Connection,
 }
 
-/// Print all manifests of an installation on a Kubernetes cluster, ready for kubectl apply.
+/// Print the manifests of an installation on a Kubernetes cluster, ready for kubectl apply.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mco install --image registry.example.com/mco:1 | kubectl apply --server-side -f -
   mco install --image registry.example.com/mco:1 --alerts > mco.yaml
 
-CRDs come first, then the namespace, service accounts with least privilege, network policies, and the workloads:
-the operator, the controller and the servers on the control plane, a daemon on every node. The operator reverts later
-changes. Alerts need the Prometheus operator's CRDs and the dashboard needs OpenShift's console,
+CRDs come first, then the namespace, and the operator with its permissions. The operator applies the rest and reverts later
+changes to it: service accounts with least privilege, admission and network policies, the controller and the servers on
+the control plane, and a daemon on every node; --with-operands prints that too, for review. To change an option or to
+upgrade, apply the output again. Alerts need the Prometheus operator's CRDs and the dashboard needs OpenShift's console,
 so they are printed only on request.")]
 #[expect(
     clippy::struct_excessive_bools,
@@ -157,6 +158,9 @@ pub struct InstallArguments {
     /// Print what `kubectl delete -f -` has to delete for an uninstall, in a working order; CRDs are kept.
     #[arg(long)]
     pub removal: bool,
+    /// Also print what the operator applies, for review.
+    #[arg(long, conflicts_with = "removal")]
+    pub with_operands: bool,
     /// Leave out the CustomResourceDefinitions.
     #[arg(long)]
     pub without_crds: bool,

@@ -20,8 +20,11 @@ pub fn run(arguments: &InstallArguments) -> anyhow::Result<CommandOutcome> {
             "afterwards, remove our finalizer from the rendered MachineConfigs with: mco switch release",
         );
         manifests::removal(&settings)
-    } else {
+    } else if arguments.with_operands {
+        output::aside("for review: the operator applies everything but its own objects itself");
         manifests::installation(&settings)
+    } else {
+        manifests::operator_installation(&settings)
     };
     if arguments.alerts {
         objects.extend(manifests::alerts());

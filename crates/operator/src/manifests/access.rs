@@ -30,12 +30,18 @@ const WRITE: &[&str] = &["create", "update", "patch"];
 
 /// Returns all service accounts, roles and bindings.
 pub fn access() -> Vec<Value> {
+    let mut all = operator_access();
+    all.extend(operands_access());
+    all
+}
+
+/// Returns those of the operator, and the role for clients that read metrics.
+pub fn operator_access() -> Vec<Value> {
     let mut all = vec![service_account(component::OPERATOR)];
     all.extend(everywhere(component::OPERATOR, &operator_everywhere()));
     all.extend(at_home(component::OPERATOR, &operator_at_home()));
     all.extend(user_data_access());
     all.push(metrics::reader());
-    all.extend(operands_access());
     all
 }
 

@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::options::IgnitionTokens;
 
-pub use access::{access, bootstrapper_binding, operands_access};
+pub use access::{access, bootstrapper_binding, operands_access, operator_access};
 pub use alerts::alerts;
 pub use dashboard::dashboard;
 pub use guards::{WebhookEndpoint, guards, webhook_configuration};
@@ -50,13 +50,22 @@ pub struct ManifestPrintError {
     pub source: serde_saphyr::SerializeError,
 }
 
-/// Returns all objects except CRDs, alerts and the dashboard.
-pub fn installation(settings: &ManifestSettings) -> Vec<Value> {
+/// Returns the objects that an administrator applies: the operator and its permissions. The operator applies the rest, so
+/// that each object has one field manager and the same manifests can be applied again, also with other settings.
+pub fn operator_installation(settings: &ManifestSettings) -> Vec<Value> {
     let mut all = vec![namespace()];
-    all.extend(access());
+    all.extend(operator_access());
+    all.extend(operator(settings));
+    all
+}
+
+/// Returns all objects except CRDs, alerts and the dashboard: [`operator_installation`], then those that the operator
+/// applies.
+pub fn installation(settings: &ManifestSettings) -> Vec<Value> {
+    let mut all = operator_installation(settings);
+    all.extend(operands_access());
     all.extend(guards());
     all.extend(network_policies());
-    all.extend(operator(settings));
     all.extend(controller(settings));
     all.extend(daemon(settings));
     all.extend(server(settings));
