@@ -161,7 +161,7 @@ start_embedded() {
 
 # start_ours [ARGUMENTS-OF-THE-OPERATOR...]
 start_ours() {
-    "$MCO" operator --lease-seconds "$LEASE_SECONDS" "$@" >>"$work/operator.log" 2>&1 &
+    "$MCO" operator --ignition-tokens optional --lease-seconds "$LEASE_SECONDS" "$@" >>"$work/operator.log" 2>&1 &
     operator=$!
     "$MCO" controller --lease-seconds "$LEASE_SECONDS" --templates "$templates" >>"$work/controller.log" 2>&1 &
     controller=$!

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use mco_api::MachineConfigNode;
+use mco_api::vocabulary::annotations::DRIFT;
 use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
 use mco_api::vocabulary::events::daemon;
 use mco_core::config::diff::{self, ContentsSummary};
@@ -32,7 +33,10 @@ pub struct Drift {
     pub subject: Option<String>,
     /// The difference, without the subject.
     pub difference: String,
-    /// The number of further differences.
+    /// The other differences, as the node lists them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<FurtherDifference>,
+    /// The number of differences that are not listed.
     pub more: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
@@ -44,6 +48,15 @@ pub struct Drift {
     pub set_by: Option<String>,
     /// The daemon's original message.
     pub complaint: String,
+}
+
+/// A difference besides the first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FurtherDifference {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    pub difference: String,
 }
 
 /// Metadata of a file that can be shown without revealing its contents.
@@ -118,6 +131,8 @@ fn of_node(
         return None;
     }
     let observed = parse_reason(complaint);
+    let others = others(node);
+    let more = observed.more.saturating_sub(others.len());
     let wanted = observed.subject.as_deref().and_then(|path| {
         let config = configs.get(node.current_config)?;
         wanted_file(config, path)
@@ -128,12 +143,24 @@ fn of_node(
         config: node.current_config.to_owned(),
         subject: observed.subject,
         difference: observed.difference,
-        more: observed.more,
+        others,
+        more,
         since: since(node.name, complaint, progress, events),
         wanted,
         set_by: None,
         complaint: complaint.to_owned(),
     })
+}
+
+/// Returns the differences that the node lists, without the first, which is its reason.
+fn others(node: &NodeView<'_>) -> Vec<FurtherDifference> {
+    let listed = node.annotation(DRIFT).unwrap_or_default();
+    let listed: Vec<String> = serde_json::from_str(listed).unwrap_or_default();
+    let further = listed.iter().skip(1).map(|cause| {
+        let (subject, difference) = parse_cause(cause);
+        FurtherDifference { subject, difference }
+    });
+    further.collect()
 }
 
 fn wanted_file(config: &ParsedConfig, path: &str) -> Option<WantedFile> {
@@ -185,7 +212,17 @@ fn parse_reason(complaint: &str) -> ParsedComplaint {
         Some(state) => (state.cause, state.more),
         None => (complaint.to_owned(), 0),
     };
-    let (subject, difference) = match DriftCause::parse(&cause) {
+    let (subject, difference) = parse_cause(&cause);
+    ParsedComplaint {
+        subject,
+        difference,
+        more,
+    }
+}
+
+/// Returns the path or user of a difference, if it names one, and what differs.
+fn parse_cause(cause: &str) -> (Option<String>, String) {
+    match DriftCause::parse(cause) {
         Some(DriftCause::Content { path }) => (Some(path), "its contents are different".to_owned()),
         Some(DriftCause::Missing { path }) => (Some(path), "it is missing".to_owned()),
         Some(DriftCause::Attribute {
@@ -200,12 +237,7 @@ fn parse_reason(complaint: &str) -> ParsedComplaint {
                 format!("its {what} is {received} instead of {expected}"),
             )
         }
-        None => (quoted(&cause), cause),
-    };
-    ParsedComplaint {
-        subject,
-        difference,
-        more,
+        None => (quoted(cause), cause.to_owned()),
     }
 }
 
@@ -298,6 +330,29 @@ mod tests {
                 "{complaint}"
             );
         }
+    }
+
+    #[test]
+    fn every_difference_that_a_node_lists_is_reported() {
+        let pools: [MachineConfigPool; 1] = [object(json!({"metadata": {"name": "worker"},
+            "spec": {"nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}}}}))];
+        let cause = |n: usize| format!("content mismatch for file \"/etc/{n}\"");
+        let reason = UnexpectedState {
+            config: "rendered-worker-1".to_owned(),
+            cause: cause(0),
+            more: 29,
+            root_cause: None,
+        };
+        let mut drifted = node("a", "Degraded", &reason.to_string());
+        let listed: Vec<String> = (0..20).map(cause).collect();
+        let annotations = drifted.metadata.annotations.as_mut().unwrap();
+        annotations.insert(DRIFT.to_owned(), json!(listed).to_string());
+        let nodes = [drifted];
+        let report = report(&RolloutView::new(&pools, &nodes), &[], &[], &BTreeMap::new());
+        let drift = &report.drifted[0];
+        assert_eq!(drift.subject.as_deref(), Some("/etc/0"));
+        assert_eq!((drift.others.len(), drift.more), (19, 10));
+        assert_eq!(drift.others[18].subject.as_deref(), Some("/etc/19"));
     }
 
     #[test]

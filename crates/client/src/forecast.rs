@@ -1,9 +1,10 @@
 //! Forecast of a change to a cluster's objects: the next config of every pool, its changes and disruption on nodes,
-//! the rollout order, and which drains are blocked now.
+//! the rollout order, which drains are blocked now, and what they would delete for good.
 //!
 //! Calls the same pure functions as the controllers; this module only composes them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -25,7 +26,7 @@ use mco_core::pipeline::GenerationError;
 use mco_core::pipeline::admission;
 use mco_core::pipeline::bootstrap::{BootstrapCluster, Current};
 use mco_core::rollout::drain::{self, Blocker, Budgets, Eviction};
-use mco_core::rollout::{PoolWaves, RolloutView, waves};
+use mco_core::rollout::{NodeAnnotations, PoolWaves, RolloutView, control_plane, waves};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -77,8 +78,29 @@ pub struct PoolForecast {
     /// Pods that could not be evicted if the rollout started now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocked: Vec<Blocker>,
+    /// What the drains would delete for good.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub losses: Vec<DrainLoss>,
+    /// Nodes that are updated without a drain although the change needs one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_drained: Vec<String>,
     #[serde(skip)]
     pub next: ParsedConfig,
+}
+
+/// A pod that a drain deletes although it, or its data, is not recreated elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DrainLoss {
+    pub node: String,
+    /// `namespace/name`.
+    pub pod: String,
+    pub because: String,
+}
+
+impl fmt::Display for DrainLoss {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "pod {} on {}: {}", self.pod, self.node, self.because)
+    }
 }
 
 impl PoolForecast {
@@ -344,6 +366,8 @@ fn of_pool(
                 overrides: Vec::new(),
                 rollout: None,
                 blocked: Vec::new(),
+                losses: Vec::new(),
+                not_drained: Vec::new(),
                 next: old.clone(),
             };
         }
@@ -357,9 +381,9 @@ fn of_pool(
     let moves = comparison.old != comparison.new;
     let rollout = rollout.filter(|_| moves);
     let drains = matches!(comparison.cost.drain, Drain::Needed { .. });
-    let blocked = match &rollout {
-        Some(rollout) if drains => blocked(rollout, now),
-        _ => Vec::new(),
+    let drains = match &rollout {
+        Some(rollout) if drains => drain_forecast(rollout, now),
+        _ => DrainForecast::default(),
     };
     PoolForecast {
         pool,
@@ -367,25 +391,52 @@ fn of_pool(
         comparison,
         overrides: explanations,
         rollout,
-        blocked,
+        blocked: drains.blocked,
+        losses: drains.losses,
+        not_drained: drains.not_drained,
         next,
     }
 }
 
-/// Returns the pods that would block the drain of a node in the rollout now.
-fn blocked(rollout: &PoolWaves, now: &PlanContext<'_>) -> Vec<Blocker> {
+/// What the drains of a rollout would meet if they started now.
+#[derive(Debug, Default)]
+struct DrainForecast {
+    blocked: Vec<Blocker>,
+    losses: Vec<DrainLoss>,
+    not_drained: Vec<String>,
+}
+
+fn drain_forecast(rollout: &PoolWaves, now: &PlanContext<'_>) -> DrainForecast {
     let budgets = Budgets::new(now.budgets);
-    let nodes = rollout.under_way.iter().chain(rollout.waves.iter().flatten());
-    nodes
-        .flat_map(|node| {
-            let here = now.pods.iter().filter(|pod| {
-                let spec = pod.spec.as_ref();
-                spec.and_then(|spec| spec.node_name.as_deref()) == Some(node)
-            });
-            let eviction = Eviction::of_pods(here, drain::DrainPolicy::default(), |_, _| true);
-            budgets.blockers(node, eviction.evict)
-        })
-        .collect()
+    let mut pods: HashMap<&str, Vec<&Pod>> = HashMap::new();
+    for pod in now.pods {
+        if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+            pods.entry(node).or_default().push(pod);
+        }
+    }
+    let only = control_plane::only_control_plane_node(now.nodes);
+    let skips = |name: &str| {
+        let mut nodes = now.nodes.iter();
+        let node = nodes.find(|node| node.metadata.name.as_deref() == Some(name));
+        only == Some(name) || node.is_some_and(|node| NodeAnnotations::of_node(node).single_replica)
+    };
+    let mut forecast = DrainForecast::default();
+    for node in rollout.under_way.iter().chain(rollout.waves.iter().flatten()) {
+        if skips(node) {
+            forecast.not_drained.push(node.clone());
+            continue;
+        }
+        let here = pods.get(node.as_str()).into_iter().flatten().copied();
+        let eviction = Eviction::of_pods(here, drain::DrainPolicy::default(), |_, _| true);
+        let losses = eviction.concerns.into_iter().map(|(pod, concern)| DrainLoss {
+            node: node.clone(),
+            pod,
+            because: concern.to_string(),
+        });
+        forecast.losses.extend(losses);
+        forecast.blocked.extend(budgets.blockers(node, eviction.evict));
+    }
+    forecast
 }
 
 #[cfg(test)]
@@ -424,6 +475,59 @@ mod tests {
         assert_eq!(
             after[0].value["metadata"]["labels"],
             json!({"of-another": "", "kept": "", "new": ""})
+        );
+    }
+
+    fn object<T: DeserializeOwned>(value: serde_json::Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_plan_names_what_a_drain_deletes_for_good_and_the_node_that_cannot_be_drained() {
+        let node = |name: &str, role: &str| -> Node {
+            let label = format!("node-role.kubernetes.io/{role}");
+            object(json!({"metadata": {"name": name, "labels": {label: ""}}}))
+        };
+        let pod = |name: &str, node: &str, owner: Option<&str>, volumes: serde_json::Value| -> Pod {
+            let owners = owner.map(|name| {
+                json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name,
+                "uid": "1", "controller": true}])
+            });
+            object(
+                json!({"metadata": {"namespace": "app", "name": name, "ownerReferences": owners},
+                "spec": {"nodeName": node, "containers": [], "volumes": volumes}, "status": {"phase": "Running"}}),
+            )
+        };
+        let nodes = [node("cp", "control-plane"), node("w", "worker")];
+        let scratch = json!([{"name": "scratch", "emptyDir": {}}]);
+        let pods = [
+            pod("plain", "w", Some("web"), json!([])),
+            pod("bare", "w", None, json!([])),
+            pod("cache", "w", Some("web"), scratch.clone()),
+            pod("on-cp", "cp", None, scratch),
+        ];
+        let now = PlanContext {
+            nodes: &nodes,
+            pods: &pods,
+            ..PlanContext::default()
+        };
+        let rollout = PoolWaves {
+            pool: "worker".to_owned(),
+            target: None,
+            under_way: Vec::new(),
+            after: None,
+            waves: vec![vec!["cp".to_owned()], vec!["w".to_owned()]],
+            stuck: Vec::new(),
+        };
+        let forecast = drain_forecast(&rollout, &now);
+        assert_eq!(forecast.not_drained, ["cp"]);
+        let losses: Vec<String> = forecast.losses.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            losses,
+            [
+                "pod app/bare on w: no controller will recreate it",
+                "pod app/cache on w: it keeps data in local storage (emptyDir)"
+            ]
         );
     }
 

@@ -11,4 +11,4 @@ mod run;
 pub mod views;
 
 pub use access::ConsoleAccess;
-pub use run::{ConsoleError, ConsoleOptions, run};
+pub use run::{ConsoleError, ConsoleOptions, local_host, run};

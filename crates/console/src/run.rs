@@ -16,6 +16,9 @@ pub struct ConsoleOptions {
     pub version: String,
     /// Base templates of this cluster, for plans with generated configs; `None` for the built-in ones.
     pub templates: Option<TemplateTree>,
+    /// The only host name under which the console is served; `None` for any. Without TLS use [`local_host`]: browsers
+    /// send the cookies of a host to all of its ports, but no other program has this name.
+    pub host: Option<String>,
     /// The TLS configuration; without it the console must listen on loopback only.
     pub tls: Option<Arc<rustls::ServerConfig>>,
 }
@@ -25,9 +28,16 @@ impl ConsoleOptions {
         Self {
             version: version.to_owned(),
             templates: None,
+            host: None,
             tls: None,
         }
     }
+}
+
+/// Returns a random name that browsers resolve to the loopback interface.
+pub fn local_host() -> Result<String, mco_http::tokens::RandomError> {
+    let number = u64::from_le_bytes(mco_http::tokens::random()?);
+    Ok(format!("mco-{number:016x}.localhost"))
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -26,6 +26,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
+/// The only name of the console.
+const HOST: &str = "console.localhost";
 const DEADLINE: Duration = Duration::from_secs(30);
 
 struct World {
@@ -108,7 +110,10 @@ impl World {
         tokio::spawn(mco_console::run(
             listener,
             access,
-            ConsoleOptions::new("0.0.0"),
+            ConsoleOptions {
+                host: Some(HOST.to_owned()),
+                ..ConsoleOptions::new("0.0.0")
+            },
             stop.clone(),
         ));
         let world = Self {
@@ -164,7 +169,7 @@ impl World {
     }
 
     async fn get(&self, path: &str, cookie: &str) -> Answer {
-        let host = format!("127.0.0.1:{}", self.port);
+        let host = format!("{HOST}:{}", self.port);
         self.send(&format!(
             "GET {path} HTTP/1.1\r\nhost: {host}\r\ncookie: {cookie}\r\nconnection: close\r\n\r\n"
         ))
@@ -179,7 +184,7 @@ impl World {
         let body: String = form_urlencoded::Serializer::new(String::new())
             .extend_pairs(form)
             .finish();
-        let (host, length) = (format!("127.0.0.1:{}", self.port), body.len());
+        let (host, length) = (format!("{HOST}:{}", self.port), body.len());
         self.send(&format!(
             "POST {path} HTTP/1.1\r\nhost: {host}\r\ncookie: {cookie}\r\nsec-fetch-site: {site}\r\n\
              content-type: application/x-www-form-urlencoded\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n\
@@ -394,7 +399,7 @@ async fn tabs_hear_of_changes_and_end_with_the_console() {
     let cookie = world.log_in_as_owner().await;
     assert_eq!(world.get("/", &cookie).await.status, 200);
     let mut stream = TcpStream::connect(("127.0.0.1", world.port)).await.unwrap();
-    let request = format!("GET /live HTTP/1.1\r\nhost: x\r\ncookie: {cookie}\r\n\r\n");
+    let request = format!("GET /live HTTP/1.1\r\nhost: {HOST}\r\ncookie: {cookie}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut heard = String::new();
     // A new connection gets an event immediately, because the state may have changed since the page was rendered.
@@ -511,4 +516,60 @@ async fn a_hostile_machine_config_is_shown_harmlessly_everywhere() {
         .await;
     assert_eq!(answer.status, 413);
     assert!(answer.body.contains("mco plan -f"), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn forms_of_clients_without_a_session_were_read_and_stored() {
+    let world = World::new().await;
+    let host = format!("{HOST}:{}", world.port);
+    for (path, status) in [
+        ("/plan", "303"),
+        ("/pools/worker/pause", "303"),
+        ("/login", "413"),
+    ] {
+        let mut stream = TcpStream::connect(("127.0.0.1", world.port)).await.unwrap();
+        // The body never comes: the response does not wait for it.
+        let head = format!("POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 4000000\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut response = [0; 12];
+        tokio::time::timeout(DEADLINE, stream.read_exact(&mut response))
+            .await
+            .expect("a response without the body")
+            .unwrap();
+        assert_eq!(
+            std::str::from_utf8(&response).unwrap(),
+            format!("HTTP/1.1 {status}"),
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_preview_of_a_link_used_up_the_login_code() {
+    let world = World::new().await;
+    let code = world.codes.lock().last().unwrap().clone();
+    let host = format!("{HOST}:{}", world.port);
+    let preview = world
+        .send(&format!(
+            "HEAD /login?code={code} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
+        ))
+        .await;
+    assert_eq!((preview.status, preview.header("set-cookie")), (200, ""));
+    world.log_in_as_owner().await;
+}
+
+#[tokio::test]
+async fn a_session_is_never_started_under_a_name_that_other_programs_share() {
+    let world = World::new().await;
+    let code = world.codes.lock().last().unwrap().clone();
+    let request =
+        |host: &str| format!("GET /login?code={code} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    let port = world.port;
+    let shared = world.send(&request(&format!("127.0.0.1:{port}"))).await;
+    assert_eq!((shared.status, shared.header("set-cookie")), (303, ""));
+    let own = format!("http://{HOST}:{port}/login?code={code}");
+    assert_eq!(shared.header("location"), own);
+    let rebound = world.send(&request(&format!("evil.example.com:{port}"))).await;
+    assert_eq!((rebound.status, rebound.header("set-cookie")), (421, ""));
+    world.log_in_as_owner().await;
 }

@@ -14,6 +14,7 @@ use mco_api::vocabulary::annotations::{build, node as annotation};
 use mco_api::vocabulary::{labels, names};
 use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use mco_core::config::rendered_configs;
+use mco_core::rollout::control_plane;
 use mco_core::rollout::patch::merge_patch;
 use mco_core::rollout::pool_status::{self, PoolStatusInputs, PoolStatusReport, RenderOutcome};
 use mco_core::rollout::{
@@ -112,6 +113,7 @@ struct PoolSnapshot {
     os_configs: Vec<MachineOSConfig>,
     os_builds: Vec<MachineOSBuild>,
     topology: Option<String>,
+    only_control_plane_node: Option<String>,
     operator_node: Option<String>,
     first_pivots: BTreeMap<String, String>,
     /// Of this pool and of the control plane.
@@ -146,6 +148,7 @@ impl PoolSnapshot {
             os_configs: ctx.stores.os_configs.sorted(),
             os_builds: ctx.stores.os_builds.sorted(),
             topology: topology(ctx),
+            only_control_plane_node: only_control_plane_node(ctx, name),
             operator_node,
             first_pivots: first_pivots(ctx, &nodes),
             target_states,
@@ -191,6 +194,7 @@ impl PoolSnapshot {
             .map(|(config, pool)| (config.as_str(), pool.as_str()));
         let mut view = RolloutView::new(pools, self.nodes.iter().map(Arc::as_ref))
             .with_topology(self.topology.as_deref())
+            .with_only_control_plane_node(self.only_control_plane_node.as_deref())
             .with_operator_node(self.operator_node.as_deref())
             .with_first_pivots(first_pivots)
             .with_images(&self.os_configs, &self.os_builds);
@@ -218,6 +222,18 @@ fn topology(ctx: &Context) -> Option<String> {
     let infrastructure = config.spec.infra.as_ref()?;
     let topology = infrastructure.status.as_ref()?.control_plane_topology.clone();
     (!topology.is_empty()).then_some(topology)
+}
+
+/// Returns the node that is the whole control plane, if `pool` may contain it. All nodes are read only if the pool has a
+/// single member, which is never the case in a large pool.
+fn only_control_plane_node(ctx: &Context, pool: &str) -> Option<String> {
+    let members = ctx.membership.nodes_of(pool);
+    let [member] = members.as_slice() else {
+        return None;
+    };
+    let nodes = ctx.stores.nodes.all();
+    let only = control_plane::only_control_plane_node(nodes.iter().map(Arc::as_ref))?;
+    (only == member.as_str()).then(|| only.to_owned())
 }
 
 /// Returns the node of the operator's pod, if there is exactly one and several control-plane nodes wait for their

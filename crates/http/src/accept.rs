@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::connection::{ConnectionPeer, Edge, ListenerTransport};
+use crate::descriptors::allowed_connections;
 use crate::handler::{ConnectionMetrics, RequestHandler};
 use crate::limits::{ConnectionLimit, HttpProtocol, ListenerLimits};
 use crate::{TextResponse, text};
@@ -61,7 +62,8 @@ pub async fn serve<H: RequestHandler>(
     let Listener { socket, transport } = listener;
     let limits = options.limits;
     let metrics = options.metrics.clone();
-    let mut connections = ConnectionLimit::new(limits.connections, limits.overflow);
+    let mut connections = ConnectionLimit::new(allowed_connections(limits.connections), limits.overflow);
+    let mut is_exhausted = false;
     let edge = Arc::new(Edge {
         transport,
         options: Arc::new(options),
@@ -69,12 +71,29 @@ pub async fn serve<H: RequestHandler>(
         stop: stop.clone(),
     });
     loop {
-        let (stream, address) = tokio::select! {
+        let accepted = tokio::select! {
             () = stop.cancelled() => break,
             () = connections.closed() => continue,
             accepted = accept(&socket), if connections.may_accept() => accepted,
         };
-        let admission = connections.admit();
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Once, because it repeats until descriptors are free.
+                if !std::mem::replace(&mut is_exhausted, true) {
+                    warn!("cannot accept connections: {error}");
+                }
+                connections.evict_idle();
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    () = tokio::time::sleep(ACCEPT_PAUSE) => continue,
+                }
+            }
+        };
+        if std::mem::take(&mut is_exhausted) {
+            info!("connections are accepted again");
+        }
+        let admission = connections.admit(address.ip());
         if admission
             .as_ref()
             .is_none_or(|admission| admission.refusal.is_some())
@@ -82,7 +101,9 @@ pub async fn serve<H: RequestHandler>(
             metrics.shed.inc();
         }
         if let Some(admission) = admission {
-            connections.spawn(Arc::clone(&edge).connection(stream, address, admission));
+            let activity = Arc::clone(&admission.activity);
+            let connection = Arc::clone(&edge).connection(stream, address, admission);
+            connections.spawn(address.ip(), activity, connection);
         }
     }
     drop(socket);
@@ -94,16 +115,13 @@ pub async fn serve<H: RequestHandler>(
     }
 }
 
-/// Accepts the next connection. Failures are transient: the peer is gone already, or descriptors have run out.
-async fn accept(socket: &TcpListener) -> (TcpStream, SocketAddr) {
+/// Accepts the next connection. A connection whose peer is gone already is skipped; other errors are transient as well:
+/// descriptors or memory have run out.
+async fn accept(socket: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     loop {
         match socket.accept().await {
-            Ok(accepted) => return accepted,
             Err(error) if is_about_one_connection(&error) => debug!("accepting a connection: {error}"),
-            Err(error) => {
-                warn!("cannot accept connections: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+            accepted => return accepted,
         }
     }
 }

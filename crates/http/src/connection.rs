@@ -25,6 +25,7 @@ use tracing::debug;
 
 use crate::TextResponse;
 use crate::accept::ServeOptions;
+use crate::activity::ConnectionActivity;
 use crate::handler::RequestHandler;
 use crate::isolation::{IsolatedBody, isolate};
 use crate::limits::{ConnectionAdmission, Http1Limits, Http2Limits, HttpProtocol};
@@ -89,7 +90,9 @@ impl<H: RequestHandler> Answers<H> {
         self,
         request: Request<Incoming>,
         options: &ServeOptions,
+        activity: &Arc<ConnectionActivity>,
     ) -> Result<Response<IsolatedBody<H::Body>>, Infallible> {
+        let in_progress = activity.begin();
         let handler = match self {
             Self::Handler(handler) => handler,
             Self::Refusal(response) => return Ok(response().map(IsolatedBody::<H::Body>::Fixed)),
@@ -97,7 +100,8 @@ impl<H: RequestHandler> Answers<H> {
         let name = format!("{} {:?}", request.method(), request.uri().path());
         // Called inside, so that a handler may panic before it returns its future.
         let response = async { handler.handle(request).await };
-        Ok(isolate(&name, response, options.internal_error, &options.metrics.panics).await)
+        let panics = &options.metrics.panics;
+        Ok(isolate(&name, response, options.internal_error, panics, in_progress).await)
     }
 }
 
@@ -106,8 +110,9 @@ impl<H: RequestHandler, Connect: Fn(&ConnectionPeer) -> H + Send + Sync + 'stati
         self: Arc<Self>,
         stream: TcpStream,
         address: SocketAddr,
-        admission: ConnectionAdmission,
+        mut admission: ConnectionAdmission,
     ) {
+        admission.admitted().await;
         let _open = self.options.metrics.open();
         // Small writes, such as events of a stream and the end of a body, must not wait for an acknowledgement.
         if let Err(error) = stream.set_nodelay(true) {
@@ -174,15 +179,24 @@ impl<H: RequestHandler, Connect: Fn(&ConnectionPeer) -> H + Send + Sync + 'stati
             Some(response) => Answers::Refusal(response),
         };
         let result = match self.options.protocol {
-            HttpProtocol::Http1(limits) => self.http1(stream, limits, answers).await,
-            HttpProtocol::Http1AndHttp2(limits) => self.http1_and_http2(stream, limits, answers).await,
+            HttpProtocol::Http1(limits) => self.http1(stream, limits, answers, &admission.activity).await,
+            HttpProtocol::Http1AndHttp2(limits) => {
+                self.http1_and_http2(stream, limits, answers, &admission.activity)
+                    .await
+            }
         };
         if let Err(reason) = result {
             debug!(client = %peer.address, "connection ended: {reason}");
         }
     }
 
-    async fn http1<S>(&self, stream: S, limits: Http1Limits, answers: Answers<H>) -> Result<(), String>
+    async fn http1<S>(
+        &self,
+        stream: S,
+        limits: Http1Limits,
+        answers: Answers<H>,
+        activity: &Arc<ConnectionActivity>,
+    ) -> Result<(), String>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -202,10 +216,14 @@ impl<H: RequestHandler, Connect: Fn(&ConnectionPeer) -> H + Send + Sync + 'stati
         if let Some(bytes) = limits.buffer_bytes {
             builder.max_buf_size(bytes);
         }
-        let service = service_fn(|request| answers.clone().answer(request, &self.options));
+        let first_request = Notify::new();
+        let service = service_fn(|request| {
+            first_request.notify_one();
+            answers.clone().answer(request, &self.options, activity)
+        });
         let connection = builder.serve_connection(TokioIo::new(stream), service);
-        self.until_stopped(connection, http1::Connection::graceful_shutdown)
-            .await
+        let served = self.until_stopped(connection, http1::Connection::graceful_shutdown);
+        self.unless_silent(served, &first_request).await
     }
 
     async fn http1_and_http2<S>(
@@ -213,16 +231,16 @@ impl<H: RequestHandler, Connect: Fn(&ConnectionPeer) -> H + Send + Sync + 'stati
         stream: S,
         limits: Http2Limits,
         answers: Answers<H>,
+        activity: &Arc<ConnectionActivity>,
     ) -> Result<(), String>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let deadline = self.options.limits.headers;
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder
             .http1()
             .timer(TokioTimer::new())
-            .header_read_timeout(deadline)
+            .header_read_timeout(self.options.limits.headers)
             .keep_alive(matches!(answers, Answers::Handler(_)));
         builder
             .http2()
@@ -231,14 +249,28 @@ impl<H: RequestHandler, Connect: Fn(&ConnectionPeer) -> H + Send + Sync + 'stati
             .max_concurrent_streams(limits.streams);
         let first_request = Arc::new(Notify::new());
         let (options, begun) = (Arc::clone(&self.options), Arc::clone(&first_request));
+        let activity = Arc::clone(activity);
         let service = service_fn(move |request| {
             begun.notify_one();
             let (answers, options) = (answers.clone(), Arc::clone(&options));
-            async move { answers.answer(request, &options).await }
+            let activity = Arc::clone(&activity);
+            async move { answers.answer(request, &options, &activity).await }
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service);
-        // Neither the detection of the protocol nor HTTP/2 has a deadline of its own for the first request.
-        let no_request = async {
+        let served = self.until_stopped(connection, auto::Connection::graceful_shutdown);
+        self.unless_silent(served, &first_request).await
+    }
+
+    /// Drives a connection, but ends it if no request begins in time. Neither the detection of the protocol nor HTTP/2
+    /// has a deadline of its own for that, and a connection without any request deserves less time than an idle one.
+    async fn unless_silent(
+        &self,
+        served: impl Future<Output = Result<(), String>>,
+        first_request: &Notify,
+    ) -> Result<(), String> {
+        let limits = &self.options.limits;
+        let deadline = limits.headers.min(limits.handshake);
+        let silence = async {
             if tokio::time::timeout(deadline, first_request.notified())
                 .await
                 .is_ok()
@@ -247,8 +279,8 @@ impl<H: RequestHandler, Connect: Fn(&ConnectionPeer) -> H + Send + Sync + 'stati
             }
         };
         tokio::select! {
-            result = self.until_stopped(connection, auto::Connection::graceful_shutdown) => result,
-            () = no_request => Err(format!("no request within {deadline:?}")),
+            result = served => result,
+            () = silence => Err(format!("no request within {deadline:?}")),
         }
     }
 

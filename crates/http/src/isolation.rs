@@ -15,6 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use tracing::error;
 
 use crate::TextResponse;
+use crate::activity::RequestInProgress;
 
 type BodyFailure = Box<dyn Error + Send + Sync>;
 
@@ -25,11 +26,16 @@ pub(crate) async fn isolate<B>(
     response: impl Future<Output = Response<B>>,
     internal_error: fn() -> TextResponse,
     panics: &Counter,
+    in_progress: RequestInProgress,
 ) -> Response<IsolatedBody<B>> {
     // Unwind safety: shared state behind a lock is either not poisoned by a panic or recovered by its users.
     if let Ok(response) = AssertUnwindSafe(response).catch_unwind().await {
         let panics = panics.clone();
-        response.map(|body| IsolatedBody::Handler { body, panics })
+        response.map(|body| IsolatedBody::Handler {
+            body,
+            panics,
+            _in_progress: in_progress,
+        })
     } else {
         panics.inc();
         error!("request {request} panicked and is answered with an internal error");
@@ -39,7 +45,11 @@ pub(crate) async fn isolate<B>(
 
 /// The body of a response: the handler's own, whose panics become errors, or a fixed text.
 pub(crate) enum IsolatedBody<B> {
-    Handler { body: B, panics: Counter },
+    Handler {
+        body: B,
+        panics: Counter,
+        _in_progress: RequestInProgress,
+    },
     Fixed(Full<Bytes>),
 }
 
@@ -55,7 +65,7 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFailure>>> {
         match self.get_mut() {
-            Self::Handler { body, panics } => {
+            Self::Handler { body, panics, .. } => {
                 let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(body).poll_frame(context)));
                 let Ok(polled) = polled else {
                     panics.inc();

@@ -6,14 +6,18 @@
 //! the callers.
 
 mod accept;
+mod activity;
 mod bind;
+mod client_network;
 mod connection;
+mod descriptors;
 mod handler;
 mod isolation;
 mod limits;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod pki;
+pub mod pool_tokens;
 mod private_file;
 mod request;
 mod response;
@@ -23,7 +27,9 @@ pub mod tokens;
 
 pub use accept::{Listener, ServeOptions, serve};
 pub use bind::bind;
+pub use client_network::client_network;
 pub use connection::{ConnectionPeer, ListenerTransport};
+pub use descriptors::raise_descriptor_limit;
 pub use handler::{ConnectionMetrics, RequestHandler};
 pub use limits::{Http1Limits, Http2Limits, HttpProtocol, ListenerLimits, Overflow};
 pub use private_file::write_private;

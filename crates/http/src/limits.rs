@@ -1,22 +1,25 @@
 //! Limits of a listener, and the bounded set of its connections.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{self, AbortHandle, JoinSet};
 
-use crate::TextResponse;
+use crate::activity::ConnectionActivity;
+use crate::{TextResponse, client_network};
 
 /// What clients of one listener may use.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenerLimits {
-    /// Connections served at once.
+    /// Connections served at once, fewer where descriptors would run out. One client network gets half of them.
     pub connections: usize,
     pub overflow: Overflow,
-    /// Deadline of the TLS handshake.
+    /// Deadline of the TLS handshake, and then of the first request.
     pub handshake: Duration,
     /// Deadline for the headers of a request. It also closes connections that are idle for this long.
     pub headers: Duration,
@@ -28,15 +31,15 @@ pub struct ListenerLimits {
     pub drain: Duration,
 }
 
-/// What happens to connections over the limit.
+/// What happens to connections over the limit while no other connection is idle.
 #[derive(Clone, Copy, Debug)]
 pub enum Overflow {
     /// They wait in the backlog of the kernel until a connection closes.
     Wait,
     /// They get this response and are closed. If too many of them come at once, the rest is closed without a response.
     Refuse(fn() -> TextResponse),
-    /// The oldest connection is closed. Idle clients must not keep out a health probe, because a process that fails its
-    /// probe is killed.
+    /// The oldest connection is closed. No client may keep out a health probe, because a process that fails its probe
+    /// is killed.
     EvictOldest,
 }
 
@@ -76,19 +79,41 @@ impl Default for Http2Limits {
 pub(crate) struct ConnectionAdmission {
     /// The response to every request of a refused connection.
     pub refusal: Option<fn() -> TextResponse>,
-    _slot: Option<OwnedSemaphorePermit>,
+    pub activity: Arc<ConnectionActivity>,
+    slot: AdmissionSlot,
+}
+
+#[derive(Debug)]
+enum AdmissionSlot {
+    NotNeeded,
+    Held(#[expect(dead_code, reason = "held until it is dropped")] OwnedSemaphorePermit),
+    /// That of an idle connection, which is being closed.
+    Freed(Arc<Semaphore>),
 }
 
 impl ConnectionAdmission {
-    fn serve(slot: Option<OwnedSemaphorePermit>) -> Self {
+    fn new(refusal: Option<fn() -> TextResponse>, slot: AdmissionSlot) -> Self {
         Self {
-            refusal: None,
-            _slot: slot,
+            refusal,
+            activity: Arc::default(),
+            slot,
+        }
+    }
+
+    /// Waits for the slot of the connection that was closed for this one.
+    pub async fn admitted(&mut self) {
+        if let AdmissionSlot::Freed(slots) = &self.slot
+            && let Ok(slot) = Arc::clone(slots).acquire_owned().await
+        {
+            self.slot = AdmissionSlot::Held(slot);
         }
     }
 }
 
 /// The open connections of a listener. Dropping it closes them.
+///
+/// A new connection over the limit replaces one that is idle, so that idle clients cannot keep others out. One client
+/// gets at most half of the connections; a load balancer, behind which many machines have one address, needs that many.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimit {
     most: usize,
@@ -96,8 +121,16 @@ pub(crate) struct ConnectionLimit {
     serving: Arc<Semaphore>,
     refusing: Arc<Semaphore>,
     connections: JoinSet<()>,
-    /// Oldest first; only for [`Overflow::EvictOldest`].
-    by_age: VecDeque<AbortHandle>,
+    open: HashMap<task::Id, OpenConnection>,
+    by_client: HashMap<IpAddr, usize>,
+}
+
+#[derive(Debug)]
+struct OpenConnection {
+    client: IpAddr,
+    activity: Arc<ConnectionActivity>,
+    task: AbortHandle,
+    is_evicted: bool,
 }
 
 impl ConnectionLimit {
@@ -108,61 +141,129 @@ impl ConnectionLimit {
             serving: Arc::new(Semaphore::new(most)),
             refusing: Arc::new(Semaphore::new((most / 8).max(16))),
             connections: JoinSet::new(),
-            by_age: VecDeque::new(),
+            open: HashMap::new(),
+            by_client: HashMap::new(),
         }
     }
 
     /// Whether to accept a connection now; if not, one has to close first.
     pub fn may_accept(&self) -> bool {
-        !matches!(self.overflow, Overflow::Wait) || self.serving.available_permits() > 0
+        !matches!(self.overflow, Overflow::Wait)
+            || self.serving.available_permits() > 0
+            || self.victim(|_| true).is_some()
     }
 
     /// Returns what to do with a new connection; `None` to close it at once.
-    pub fn admit(&mut self) -> Option<ConnectionAdmission> {
-        match self.overflow {
-            Overflow::EvictOldest => {
-                self.by_age.retain(|connection| !connection.is_finished());
-                if self.by_age.len() >= self.most
-                    && let Some(oldest) = self.by_age.pop_front()
-                {
-                    oldest.abort();
-                }
-                Some(ConnectionAdmission::serve(None))
+    pub fn admit(&mut self, client: IpAddr) -> Option<ConnectionAdmission> {
+        let client = client_network(client);
+        if matches!(self.overflow, Overflow::EvictOldest) {
+            if self.open.len() >= self.most && !self.evict_idle_where(|_| true) {
+                self.evict_oldest();
             }
-            Overflow::Wait => {
-                let slot = Arc::clone(&self.serving).try_acquire_owned().ok()?;
-                Some(ConnectionAdmission::serve(Some(slot)))
-            }
-            Overflow::Refuse(response) => {
-                if let Ok(slot) = Arc::clone(&self.serving).try_acquire_owned() {
-                    return Some(ConnectionAdmission::serve(Some(slot)));
-                }
-                let slot = Arc::clone(&self.refusing).try_acquire_owned().ok()?;
-                Some(ConnectionAdmission {
-                    refusal: Some(response),
-                    _slot: Some(slot),
-                })
-            }
+            return Some(ConnectionAdmission::new(None, AdmissionSlot::NotNeeded));
+        }
+        let share = (self.most / 2).max(1);
+        if self.by_client.get(&client).is_some_and(|count| *count >= share)
+            && !self.evict_idle_where(|open| open.client == client)
+        {
+            return self.refused();
+        }
+        if let Ok(slot) = Arc::clone(&self.serving).try_acquire_owned() {
+            return Some(ConnectionAdmission::new(None, AdmissionSlot::Held(slot)));
+        }
+        if self.evict_idle_where(|_| true) {
+            let slot = AdmissionSlot::Freed(Arc::clone(&self.serving));
+            return Some(ConnectionAdmission::new(None, slot));
+        }
+        self.refused()
+    }
+
+    fn refused(&self) -> Option<ConnectionAdmission> {
+        let Overflow::Refuse(response) = self.overflow else {
+            return None;
+        };
+        let slot = Arc::clone(&self.refusing).try_acquire_owned().ok()?;
+        Some(ConnectionAdmission::new(
+            Some(response),
+            AdmissionSlot::Held(slot),
+        ))
+    }
+
+    /// Closes an idle connection, if there is one.
+    pub fn evict_idle(&mut self) {
+        self.evict_idle_where(|_| true);
+    }
+
+    /// Closes an idle connection and returns whether there was one.
+    fn evict_idle_where(&mut self, may_close: impl Fn(&OpenConnection) -> bool) -> bool {
+        let victim = self.victim(may_close);
+        let open = victim.and_then(|id| self.open.get_mut(&id));
+        open.map(OpenConnection::evict).is_some()
+    }
+
+    fn victim(&self, may_close: impl Fn(&OpenConnection) -> bool) -> Option<task::Id> {
+        let candidates = self
+            .open
+            .iter()
+            .filter(|(_, open)| !open.is_evicted && may_close(open));
+        candidates
+            .filter_map(|(id, open)| Some((open.activity.eviction_rank()?, *id)))
+            .min_by_key(|(rank, _)| *rank)
+            .map(|(_, id)| id)
+    }
+
+    fn evict_oldest(&mut self) {
+        let oldest = self.open.iter_mut().filter(|(_, open)| !open.is_evicted);
+        if let Some((_, oldest)) = oldest.min_by_key(|(id, _)| **id) {
+            oldest.evict();
         }
     }
 
-    pub fn spawn(&mut self, connection: impl Future<Output = ()> + Send + 'static) {
-        let handle = self.connections.spawn(connection);
-        if matches!(self.overflow, Overflow::EvictOldest) {
-            self.by_age.push_back(handle);
-        }
+    pub fn spawn(
+        &mut self,
+        client: IpAddr,
+        activity: Arc<ConnectionActivity>,
+        connection: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let client = client_network(client);
+        let task = self.connections.spawn(connection);
+        *self.by_client.entry(client).or_default() += 1;
+        let open = OpenConnection {
+            client,
+            activity,
+            task,
+            is_evicted: false,
+        };
+        self.open.insert(open.task.id(), open);
     }
 
     /// Waits until a connection closes; never returns while there is none.
     pub async fn closed(&mut self) {
-        if self.connections.join_next().await.is_none() {
-            std::future::pending().await
+        let Some(ended) = self.connections.join_next_with_id().await else {
+            return std::future::pending().await;
+        };
+        let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
+        let Some(open) = self.open.remove(&id) else {
+            return;
+        };
+        if let Entry::Occupied(mut count) = self.by_client.entry(open.client) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
     }
 
     /// Waits until all connections are closed.
     pub async fn drained(&mut self) {
         while self.connections.join_next().await.is_some() {}
+    }
+}
+
+impl OpenConnection {
+    fn evict(&mut self) {
+        self.is_evicted = true;
+        self.task.abort();
     }
 }
 
@@ -173,8 +274,10 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
+    use crate::activity::RequestInProgress;
 
     const MOST: usize = 8;
+    const BUSY: Overflow = Overflow::Refuse(|| crate::text(StatusCode::SERVICE_UNAVAILABLE, "busy\n"));
 
     struct Open(Arc<AtomicUsize>);
 
@@ -184,55 +287,110 @@ mod tests {
         }
     }
 
+    fn client(number: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, number])
+    }
+
+    /// Opens a connection that stays open; `None` if it is not admitted.
+    fn open(limit: &mut ConnectionLimit, from: IpAddr) -> Option<Arc<ConnectionActivity>> {
+        let mut admission = limit.admit(from)?;
+        if admission.refusal.is_some() {
+            return None;
+        }
+        let activity = Arc::clone(&admission.activity);
+        limit.spawn(from, Arc::clone(&activity), async move {
+            admission.admitted().await;
+            std::future::pending().await
+        });
+        Some(activity)
+    }
+
+    /// Opens a connection with a request in progress.
+    fn busy(limit: &mut ConnectionLimit, from: IpAddr) -> Option<RequestInProgress> {
+        open(limit, from).map(|activity| activity.begin())
+    }
+
     #[tokio::test]
     async fn an_idle_connection_is_evicted_for_a_new_one() {
-        let mut limit = ConnectionLimit::new(MOST, Overflow::EvictOldest);
-        let open = Arc::new(AtomicUsize::new(0));
-        for _ in 0..3 * MOST {
-            let admission = limit.admit().unwrap();
-            open.fetch_add(1, Ordering::Relaxed);
-            let connection = Open(Arc::clone(&open));
-            limit.spawn(async move {
-                let (_admission, _connection) = (admission, connection);
-                std::future::pending().await
-            });
+        for overflow in [Overflow::EvictOldest, Overflow::Wait, BUSY] {
+            let mut limit = ConnectionLimit::new(MOST, overflow);
+            let open = Arc::new(AtomicUsize::new(0));
+            for number in 0..3 * u8::try_from(MOST).unwrap() {
+                assert!(limit.may_accept());
+                let mut admission = limit.admit(client(number)).unwrap();
+                assert!(admission.refusal.is_none());
+                open.fetch_add(1, Ordering::Relaxed);
+                let connection = Open(Arc::clone(&open));
+                limit.spawn(client(number), Arc::clone(&admission.activity), async move {
+                    let _connection = connection;
+                    admission.admitted().await;
+                    std::future::pending().await
+                });
+            }
+            for _ in 0..2 * MOST {
+                limit.closed().await;
+            }
+            assert_eq!(open.load(Ordering::Relaxed), MOST);
+            assert_eq!((limit.open.len(), limit.by_client.len()), (MOST, MOST));
         }
-        for _ in 0..2 * MOST {
-            limit.closed().await;
-        }
-        assert_eq!(open.load(Ordering::Relaxed), MOST);
-        assert!(limit.admit().is_some());
-        let (sender, receiver) = tokio::sync::oneshot::channel();
-        limit.spawn(async move {
-            let _ = sender.send("served");
-        });
-        assert_eq!(receiver.await, Ok("served"));
     }
 
     #[tokio::test]
-    async fn connections_wait_for_a_slot() {
-        let mut limit = ConnectionLimit::new(1, Overflow::Wait);
-        assert!(limit.may_accept());
-        let slot = limit.admit().unwrap();
-        assert!(!limit.may_accept());
-        assert!(limit.admit().is_none());
-        limit.spawn(async move { drop(slot) });
+    async fn connections_without_a_request_go_first_and_busy_ones_stay() {
+        let mut limit = ConnectionLimit::new(4, Overflow::Wait);
+        let mut requests = vec![busy(&mut limit, client(1)).unwrap()];
+        let used = open(&mut limit, client(2)).unwrap();
+        drop(used.begin());
+        let silent = open(&mut limit, client(3)).unwrap();
+        let used_later = open(&mut limit, client(4)).unwrap();
+        drop(used_later.begin());
+        for victim in [&silent, &used] {
+            let _request = busy(&mut limit, client(5)).unwrap();
+            limit.closed().await;
+            assert!(
+                !limit
+                    .open
+                    .values()
+                    .any(|open| Arc::ptr_eq(&open.activity, victim))
+            );
+            std::mem::forget(_request);
+        }
+        requests.push(busy(&mut limit, client(6)).unwrap());
         limit.closed().await;
-        assert!(limit.may_accept());
+        assert!(!limit.may_accept(), "all connections have a request in progress");
+        assert!(limit.admit(client(7)).is_none());
     }
 
-    #[test]
-    fn connections_over_the_limit_are_refused_and_a_flood_of_them_is_closed() {
-        let busy = || crate::text(StatusCode::SERVICE_UNAVAILABLE, "busy\n");
-        let mut limit = ConnectionLimit::new(MOST, Overflow::Refuse(busy));
-        let admitted: Vec<_> = (0..100).map_while(|_| limit.admit()).collect();
-        let served = admitted
-            .iter()
-            .filter(|admission| admission.refusal.is_none())
-            .count();
-        assert_eq!((served, admitted.len()), (MOST, MOST + 16));
+    #[tokio::test]
+    async fn one_client_got_all_connections() {
+        let mut limit = ConnectionLimit::new(MOST, BUSY);
+        let greedy: Vec<_> = (0..MOST).map_while(|_| busy(&mut limit, client(1))).collect();
+        assert_eq!(greedy.len(), MOST / 2);
+        let others: Vec<_> = (2..100)
+            .map_while(|number| busy(&mut limit, client(number)))
+            .collect();
+        assert_eq!(others.len(), MOST / 2);
+        drop(greedy);
+        assert!(
+            open(&mut limit, client(1)).is_some(),
+            "its idle connections make room"
+        );
+    }
+
+    #[tokio::test]
+    async fn connections_over_the_limit_are_refused_and_a_flood_of_them_is_closed() {
+        let mut limit = ConnectionLimit::new(MOST, BUSY);
+        let requests: Vec<_> = (0..100)
+            .map_while(|number| busy(&mut limit, client(number)))
+            .collect();
+        assert_eq!(requests.len(), MOST);
+        let refused: Vec<_> = (100..200)
+            .map_while(|number| limit.admit(client(number)))
+            .collect();
+        assert!(refused.iter().all(|admission| admission.refusal.is_some()));
+        assert_eq!(refused.len(), 16);
         assert!(limit.may_accept(), "to close the rest");
-        drop(admitted);
-        assert!(limit.admit().is_some_and(|admission| admission.refusal.is_none()));
+        drop((refused, requests));
+        assert!(open(&mut limit, client(200)).is_some());
     }
 }

@@ -267,12 +267,14 @@ async fn a_connection_over_the_limit_is_refused() {
     };
     let server = TestServer::start(BOTH[0], limits).await;
     let mut first = server.connect().await;
-    assert_eq!(get(&mut first, "/").await.0, 200);
+    send(&mut first, "/slow").await;
+    within(server.begun.notified()).await;
     let mut second = server.connect().await;
     assert_eq!(get(&mut second, "/").await, (503, "busy\n".to_owned()));
     let mut rest = Vec::new();
     within(second.read_to_end(&mut rest)).await.unwrap();
-    assert_eq!(get(&mut first, "/").await.0, 200);
+    server.release.notify_one();
+    assert_eq!(receive(&mut first).await, (200, "done".to_owned()));
     assert_eq!(server.metrics.shed.get(), 1);
     server.end().await;
 }

@@ -9,6 +9,7 @@ pub fn run<Work>(threads: usize, work: impl FnOnce(CancellationToken) -> Work) -
 where
     Work: Future<Output = anyhow::Result<()>>,
 {
+    mco_http::raise_descriptor_limit();
     // Fails only if a provider is installed already, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread()

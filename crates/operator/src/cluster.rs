@@ -97,19 +97,21 @@ impl OperatorClient {
     /// Server-side applies the manifest. Fields of others stay unchanged, and nothing is written when the object
     /// already matches.
     pub async fn apply(&self, manifest: &impl Serialize) -> Result<DynamicObject, ClusterError> {
-        self.apply_meaning(manifest, Blank::Null).await
+        let manifest = to_value(manifest)?;
+        let blank = ObjectLocation::of(&manifest)?.blank();
+        self.apply_value(manifest, blank).await
     }
 
-    /// Like [`Self::apply`], for a kind in which more values than `null` are equal to an absent field.
+    /// Like [`Self::apply`], for a kind in which these values are equal to an absent field.
     pub async fn apply_meaning(
         &self,
         manifest: &impl Serialize,
         blank: Blank,
     ) -> Result<DynamicObject, ClusterError> {
-        let mut manifest = serde_json::to_value(manifest).map_err(|source| ClusterError::Encode {
-            object: "a manifest".to_owned(),
-            source,
-        })?;
+        self.apply_value(to_value(manifest)?, blank).await
+    }
+
+    async fn apply_value(&self, mut manifest: Value, blank: Blank) -> Result<DynamicObject, ClusterError> {
         let place = ObjectLocation::of(&manifest)?;
         if let Some(found) = self.present(&manifest).await? {
             let object = serde_json::to_value(&found).map_err(|source| ClusterError::Encode {
@@ -159,10 +161,7 @@ impl OperatorClient {
 
     /// Creates the object; an existing one is left unchanged.
     pub async fn create_if_absent(&self, manifest: &impl Serialize) -> Result<(), ClusterError> {
-        let manifest = serde_json::to_value(manifest).map_err(|source| ClusterError::Encode {
-            object: "a manifest".to_owned(),
-            source,
-        })?;
+        let manifest = to_value(manifest)?;
         let place = ObjectLocation::of(&manifest)?;
         let api = place.api(&self.client);
         let found = api.get_metadata_opt(&place.name).await;
@@ -182,6 +181,13 @@ impl OperatorClient {
                 .map_err(failed("creating", || place.to_string())),
         }
     }
+}
+
+fn to_value(manifest: &impl Serialize) -> Result<Value, ClusterError> {
+    serde_json::to_value(manifest).map_err(|source| ClusterError::Encode {
+        object: "a manifest".to_owned(),
+        source,
+    })
 }
 
 /// Returns whether applying the manifest would not change the object. A field that we applied before and that is no
@@ -235,6 +241,15 @@ impl ObjectLocation {
                 .ok_or(ClusterError::Manifest("metadata.name"))?
                 .to_owned(),
         })
+    }
+
+    /// Returns the values that the API server may omit. It keeps custom resources as they were written.
+    fn blank(&self) -> Blank {
+        if self.resource.group.ends_with("openshift.io") {
+            Blank::Null
+        } else {
+            Blank::EmptyList
+        }
     }
 
     fn api(&self, client: &Client) -> Api<DynamicObject> {
@@ -298,6 +313,28 @@ mod tests {
             ),
         ] {
             assert_eq!(is_applied(&found, &wanted, Blank::Null), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_empty_list_that_the_api_server_omits_is_not_applied_again_and_again() {
+        for manifest in crate::manifests::network_policies() {
+            let blank = ObjectLocation::of(&manifest).unwrap().blank();
+            let mut stored = manifest.clone();
+            let spec = stored["spec"].as_object_mut().unwrap();
+            spec.retain(|_, value| !value.as_array().is_some_and(Vec::is_empty));
+            let kept = semantic::keep_spelling(&stored, &manifest, blank);
+            assert!(
+                is_applied(&stored, &kept, blank),
+                "{}",
+                manifest["metadata"]["name"]
+            );
+            // An entry that another client adds is still removed.
+            let mut changed = stored.clone();
+            changed["spec"]["egress"] = json!([{"ports": []}, {}]);
+            let kept = semantic::keep_spelling(&changed, &manifest, blank);
+            let names_egress = manifest["spec"].get("egress").is_some();
+            assert_eq!(is_applied(&changed, &kept, blank), !names_egress);
         }
     }
 }

@@ -65,6 +65,8 @@ pub struct ObservedFacts {
     pub user_registry_authorities: BTreeMap<String, Vec<u8>>,
     pub has_pull_secret: bool,
     pub has_arbiters: bool,
+    /// The control plane is one node.
+    pub single_control_plane: bool,
 }
 
 /// The configuration of the cloud provider's components.
@@ -225,6 +227,8 @@ pub(crate) async fn gather(cluster: &OperatorClient, before: Option<&KnownFacts>
     });
     let read = has_arbiters(cluster).await;
     facts.has_arbiters = reader.take(Rest, read, |facts| &facts.has_arbiters);
+    let read = is_single_control_plane(cluster).await;
+    facts.single_control_plane = reader.take(Rest, read, |facts| &facts.single_control_plane);
     KnownFacts {
         facts,
         missing: reader.missing,
@@ -316,6 +320,17 @@ async fn has_arbiters(cluster: &OperatorClient) -> Result<bool, ClusterError> {
     let found = cluster.all::<Node>().list_metadata(&first).await;
     let found = found.map_err(failed("listing", || "Nodes with the arbiter role".to_owned()))?;
     Ok(!found.items.is_empty())
+}
+
+async fn is_single_control_plane(cluster: &OperatorClient) -> Result<bool, ClusterError> {
+    let mut names = BTreeSet::new();
+    for role in [labels::node::ROLE_CONTROL_PLANE, labels::node::ROLE_MASTER] {
+        let two = ListParams::default().labels(role).limit(2);
+        let found = cluster.all::<Node>().list_metadata(&two).await;
+        let found = found.map_err(failed("listing", || "Nodes of the control plane".to_owned()))?;
+        names.extend(found.items.into_iter().filter_map(|node| node.metadata.name));
+    }
+    Ok(names.len() == 1)
 }
 
 /// The images of the templates, by their names there and in a release's `images.json`. A template prints `<no value>`

@@ -27,6 +27,6 @@ pub use cluster::ClusterError;
 pub use facts::ObservedFacts;
 pub use log_levels::LogLevels;
 pub use metrics::OperatorMetrics;
-pub use options::{MetricsAccess, OperandMode, OperatorOptions, Webhook};
+pub use options::{IgnitionTokens, MetricsAccess, OperandMode, OperatorOptions, Webhook};
 pub use progress::{SyncOutcome, SyncProgress, SyncResult, SyncStep};
 pub use run::{OperatorError, prepare, run};

@@ -28,6 +28,7 @@ pub struct OperatorOptions {
     /// default. By default the API server's host.
     pub config_server: Option<String>,
     pub workloads: OperandMode,
+    pub ignition_tokens: IgnitionTokens,
     /// The validating webhook; `None` where the API server calls admission itself.
     pub webhook: Option<Webhook>,
     pub resync: Duration,
@@ -47,6 +48,16 @@ pub enum OperandMode {
     Elsewhere,
     /// In the cluster, as Deployments and DaemonSets that the operator reconciles.
     Deployed,
+}
+
+/// Whether a machine needs a token of its pool to fetch its first configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IgnitionTokens {
+    /// No token is issued: the servers serve every client that reaches them, or have tokens of another origin.
+    #[default]
+    Optional,
+    /// The operator issues a token per pool, writes it into the pointer configs and has the servers require it.
+    Required,
 }
 
 /// Access control of the operator's own metrics.
@@ -78,6 +89,7 @@ impl OperatorOptions {
             api_server_url: None,
             config_server: None,
             workloads: OperandMode::default(),
+            ignition_tokens: IgnitionTokens::default(),
             webhook: None,
             resync: RESYNC,
             log_levels: watch::Sender::default(),

@@ -6,6 +6,13 @@ use crate::watches::Work;
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
+/// Debounce of changes, which come in bursts.
+const QUIET_PERIOD: Duration = Duration::from_millis(100);
+const LONGEST_QUIET_PERIOD: Duration = Duration::from_secs(10);
+/// Full syncs closer together than this are taken for one burst, whose debounce grows.
+const BURST: Duration = Duration::from_secs(20);
+/// The number of full syncs of a burst that are not delayed further: an installation needs several.
+const PROMPT: u32 = 10;
 
 #[derive(Debug)]
 pub(crate) struct SyncPace {
@@ -13,6 +20,8 @@ pub(crate) struct SyncPace {
     everything: Instant,
     /// The current backoff; zero after a success.
     retry: Duration,
+    /// The number of full syncs in the current burst.
+    burst: u32,
 }
 
 impl SyncPace {
@@ -20,7 +29,16 @@ impl SyncPace {
         Self {
             everything: now,
             retry: Duration::ZERO,
+            burst: 0,
         }
+    }
+
+    /// Returns how long changes are collected before the next sync. The period grows with the length of a burst, so that
+    /// two clients that revert each other's writes, or an object that never becomes equal to its manifest, do not keep the
+    /// operator and the API server busy.
+    pub fn quiet_period(&self) -> Duration {
+        let doublings = self.burst.saturating_sub(PROMPT).min(16);
+        (QUIET_PERIOD * 2u32.pow(doublings)).min(LONGEST_QUIET_PERIOD)
     }
 
     /// Records a sync. One that only reported the status changes no backoff.
@@ -28,6 +46,8 @@ impl SyncPace {
         if work == Work::Status {
             return;
         }
+        let follows = self.since_everything(now) < BURST;
+        self.burst = if follows { self.burst.saturating_add(1) } else { 0 };
         self.everything = now;
         self.retry = if is_well {
             Duration::ZERO
@@ -61,6 +81,23 @@ mod tests {
             assert_eq!(pace.until_retry(at(millis)), left, "{millis}");
         }
         assert_eq!(pace.until_retry(at(5000)), Duration::ZERO);
+    }
+
+    #[test]
+    fn an_endless_burst_of_full_syncs_slows_down_and_a_rest_ends_it() {
+        let mut now = Instant::now();
+        let mut pace = SyncPace::new(now);
+        let mut syncs = 0;
+        let end = now + Duration::from_secs(600);
+        while now < end {
+            now += pace.quiet_period();
+            pace.done(Work::Everything, true, now);
+            syncs += 1;
+        }
+        assert!(syncs < 90, "{syncs} full syncs in ten minutes");
+        pace.done(Work::Status, true, now + BURST);
+        pace.done(Work::Everything, true, now + BURST);
+        assert_eq!(pace.quiet_period(), QUIET_PERIOD);
     }
 
     #[test]

@@ -38,8 +38,6 @@ use crate::steps::{
 };
 use crate::watches::{Watches, Work};
 
-/// Debounce of changes, which come in bursts.
-const SETTLE: Duration = Duration::from_millis(100);
 /// Polling interval for the required pools, whose configs can change without an event of the pools.
 const GLANCE: Duration = Duration::from_secs(15);
 /// The facts that a step needs. Until they have been read once the step is skipped, because a default could change the
@@ -187,7 +185,7 @@ impl Operator {
             };
             work = tokio::select! {
                 work = self.watches.changed() => {
-                    tokio::time::sleep(SETTLE).await;
+                    tokio::time::sleep(pace.quiet_period()).await;
                     if self.watches.taken() == Work::Everything { Work::Everything } else { work }
                 }
                 () = tokio::time::sleep(pause) => next,
@@ -366,7 +364,11 @@ impl Operator {
         progress.settle(SyncStep::MachineConfigDaemon, daemon).await;
         // The ControllerConfig is written even if the Deployment cannot be, so that certificates keep rotating.
         let controller = async {
-            let (config, deployed) = (config.await, workloads::controller(cluster, settings).await);
+            let single = known.facts.single_control_plane;
+            let (config, deployed) = (
+                config.await,
+                workloads::controller(cluster, settings, single).await,
+            );
             match (config?, deployed?) {
                 (_, SyncResult::NotRunning(what)) => Ok::<_, RenderingError>(SyncResult::NotRunning(what)),
                 (SyncResult::Yes, deployed) => Ok(deployed),
@@ -481,6 +483,7 @@ fn deployment_settings(facts: &ObservedFacts, options: &OperatorOptions) -> Mani
         api_server_url: status
             .map(|status| status.api_server_internal_uri)
             .unwrap_or_default(),
+        ignition_tokens: options.ignition_tokens,
         log_level: options.log_levels.borrow().operands,
     }
 }

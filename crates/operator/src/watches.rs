@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ApiResource, DynamicObject};
@@ -17,7 +17,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource};
 use mco_api::foreign::cluster_operator::ClusterOperator;
-use mco_api::vocabulary::names;
+use mco_api::vocabulary::{labels, names};
 use mco_api::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfigPool, MachineConfiguration,
 };
@@ -30,6 +30,9 @@ use crate::facts;
 type Metadata = PartialObjectMeta<DynamicObject>;
 
 const ELECTION: &str = "control-plane.alpha.kubernetes.io/leader";
+
+/// The nodes of the control plane, whose number decides about replicas.
+const CONTROL_PLANE_NODES: [&str; 2] = [labels::node::ROLE_CONTROL_PLANE, labels::node::ROLE_MASTER];
 
 /// The extent of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +111,12 @@ impl Watches {
             self.follow_named::<ConfigMap>(namespace, name);
         }
         self.follow_named::<Secret>(names::CONFIG_NAMESPACE, names::secret::PULL_SECRET);
+        for role in CONTROL_PLANE_NODES {
+            if self.watched.insert(format!("Node/{role}")) {
+                let nodes = Api::all_with(self.client.clone(), &ApiResource::erase::<Node>(&()));
+                self.spawn(nodes, watcher::Config::default().labels(role), None);
+            }
+        }
     }
 
     /// Watches the workloads of the operator, so that a deleted one is recreated and a ready one is reported
@@ -148,7 +157,7 @@ impl Watches {
             .insert(format!("{}/{}", resource.api_version, resource.kind))
         {
             let api: Api<Metadata> = Api::all_with(self.client.clone(), &resource);
-            self.spawn(api, config, work);
+            self.spawn(api, config, Some(work));
         }
     }
 
@@ -159,7 +168,7 @@ impl Watches {
         let resource = ApiResource::erase::<K>(&());
         if self.watched.insert(format!("{}/{namespace}", resource.kind)) {
             let api: Api<Metadata> = Api::namespaced_with(self.client.clone(), namespace, &resource);
-            self.spawn(api, watcher::Config::default(), Work::Everything);
+            self.spawn(api, watcher::Config::default(), Some(Work::Everything));
         }
     }
 
@@ -174,11 +183,12 @@ impl Watches {
         {
             let api: Api<Metadata> = Api::namespaced_with(self.client.clone(), namespace, &resource);
             let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
-            self.spawn(api, one, Work::Everything);
+            self.spawn(api, one, Some(Work::Everything));
         }
     }
 
-    fn spawn(&mut self, api: Api<Metadata>, config: watcher::Config, work: Work) {
+    /// Starts a watch. A modified object triggers `work`, or nothing.
+    fn spawn(&mut self, api: Api<Metadata>, config: watcher::Config, work: Option<Work>) {
         let wake = Arc::clone(&self.wake);
         self.tasks.spawn(async move {
             let mut changes = watcher(api, config).default_backoff().boxed();
@@ -198,11 +208,11 @@ impl Watches {
     }
 }
 
-/// Returns the sync that a change of an object in `known` triggers, where a modification alone triggers `work`. An
+/// Returns the sync that a change of an object in `known` triggers, where a modification alone triggers `work` if any. An
 /// added or deleted object always triggers a full sync.
 fn work_of_change(
     change: &watcher::Event<Metadata>,
-    work: Work,
+    work: Option<Work>,
     known: &mut HashSet<String>,
 ) -> Option<Work> {
     match change {
@@ -218,7 +228,7 @@ fn work_of_change(
         watcher::Event::InitDone => Some(Work::Everything),
         watcher::Event::Apply(object) | watcher::Event::Delete(object) if is_election(object) => None,
         watcher::Event::Apply(object) if known.insert(name(object)) => Some(Work::Everything),
-        watcher::Event::Apply(_) => Some(work),
+        watcher::Event::Apply(_) => work,
         watcher::Event::Delete(object) => {
             known.remove(&name(object));
             Some(Work::Everything)
@@ -283,7 +293,7 @@ mod tests {
         ] {
             let mut known = HashSet::new();
             assert_eq!(
-                work_of_change(&event, Work::Everything, &mut known),
+                work_of_change(&event, Some(Work::Everything), &mut known),
                 expected,
                 "{name}"
             );
@@ -302,7 +312,7 @@ mod tests {
             ("its status again", Apply(pool()), Some(Work::Status)),
         ] {
             assert_eq!(
-                work_of_change(&event, Work::Status, &mut known),
+                work_of_change(&event, Some(Work::Status), &mut known),
                 expected,
                 "{name}"
             );

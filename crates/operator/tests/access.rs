@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use mco_api::machine_configuration::LogLevel;
+use mco_operator::IgnitionTokens;
 use mco_operator::manifests::{self, ManifestSettings};
 use serde_json::Value;
 
@@ -126,6 +127,7 @@ fn openshift_lets_every_pod_be_what_it_is() {
         image: "localhost/mco".to_owned(),
         api_server_url: String::new(),
         templates_image: "localhost/templates".to_owned(),
+        ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
     };
     let mut seen = 0;

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Running, eventually};
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
@@ -14,7 +15,8 @@ use mco_api::machine_configuration::LogLevel;
 use mco_api::vocabulary::annotations;
 use mco_api::{ContainerRuntimeConfig, ControllerConfig, MachineConfigPool, MachineConfiguration};
 use mco_core::pipeline::bootstrap::default_controller_config;
-use mco_operator::{LogLevels, OperatorOptions};
+use mco_http::pool_tokens::{PoolTokens, TokenDenial};
+use mco_operator::{IgnitionTokens, LogLevels, OperatorOptions};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -367,6 +369,62 @@ async fn user_data_that_others_made_trusts_the_present_authority() {
         source(&theirs, "/ignition/config/append/0/source"),
         "https://elsewhere:22623/config/worker"
     );
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn new_machines_get_a_token_that_the_servers_accept() {
+    let options = OperatorOptions {
+        ignition_tokens: IgnitionTokens::Required,
+        ..OperatorOptions::new("0.1.0")
+    };
+    let running = Running::with(options).await;
+    let machines: Api<Secret> = Api::namespaced(running.client(), "openshift-machine-api");
+    let own: Api<Secret> = Api::namespaced(running.client(), "openshift-machine-config-operator");
+    let value = |secret: &Secret, key: &str| secret.data.as_ref().unwrap()[key].0.clone();
+    let managed = eventually("the managed user data", || async {
+        machines.get_opt("worker-user-data-managed").await.ok().flatten()
+    })
+    .await;
+    let pointer: Value = serde_json::from_slice(&value(&managed, "userData")).unwrap();
+    let entry = &pointer["ignition"]["config"]["merge"][0];
+    let header = entry["httpHeaders"][0]["value"].as_str().unwrap().to_owned();
+    let token = header.strip_prefix("Bearer ").unwrap();
+    let records = own.get("machine-config-server-tokens").await.unwrap();
+    let records = PoolTokens::parse(&value(&records, "tokens.json")).unwrap();
+    let now = Timestamp::now();
+    assert_eq!(records.check(Some(token), "worker", now), Ok(()));
+    assert_eq!(
+        records.check(Some(token), "master", now),
+        Err(TokenDenial::OtherPool)
+    );
+
+    // An installer's user data without a token, of a cluster that ran another implementation before.
+    let theirs =
+        json!({"ignition": {"version": "3.2.0", "config": {"merge": [{"source": entry["source"]}]}}});
+    let theirs = ByteString(theirs.to_string().into_bytes());
+    let mut secret = Secret {
+        data: Some([("userData".to_owned(), theirs)].into()),
+        ..Secret::default()
+    };
+    secret.metadata.name = Some("installers".to_owned());
+    machines.create(&PostParams::default(), &secret).await.unwrap();
+    eventually("the token in the user data of others", || async {
+        let secret = machines.get("installers").await.ok()?;
+        let text = String::from_utf8(value(&secret, "userData")).unwrap();
+        text.contains(&header).then_some(())
+    })
+    .await;
+
+    own.delete("machine-config-server-tokens", &DeleteParams::default())
+        .await
+        .unwrap();
+    eventually("another token after a revocation", || async {
+        let secret = machines.get("installers").await.ok()?;
+        let text = String::from_utf8(value(&secret, "userData")).unwrap();
+        (text.contains("Bearer ") && !text.contains(&header)).then_some(())
+    })
+    .await;
     running.stop().await;
 }
 

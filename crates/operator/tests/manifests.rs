@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::{env, fs};
 
 use mco_api::machine_configuration::LogLevel;
+use mco_operator::IgnitionTokens;
 use mco_operator::manifests::{self, ManifestSettings};
 use serde_json::{Value, json};
 
@@ -14,6 +15,7 @@ fn settings() -> ManifestSettings {
         image: format!("localhost/mco:{}", env!("CARGO_PKG_VERSION")),
         api_server_url: String::new(),
         templates_image: String::new(),
+        ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
     }
 }
@@ -25,8 +27,13 @@ fn generated_manifests_are_current() {
     for (file, objects, command) in [
         (
             "install.yaml",
-            manifests::installation(&settings()),
+            manifests::operator_installation(&settings()),
             "mco install --without-crds",
+        ),
+        (
+            "install-with-operands.yaml",
+            manifests::installation(&settings()),
+            "mco install --without-crds --with-operands",
         ),
         ("alerts.yaml", manifests::alerts(), "part of mco install --alerts"),
         (
@@ -79,6 +86,48 @@ fn an_uninstall_deletes_our_objects_in_an_order_in_which_none_is_recreated() {
 }
 
 #[test]
+fn the_installed_ignition_server_served_credentials_to_every_client() {
+    for (policy, is_required) in [
+        (IgnitionTokens::Required, true),
+        (IgnitionTokens::Optional, false),
+    ] {
+        let settings = ManifestSettings {
+            ignition_tokens: policy,
+            ..settings()
+        };
+        let server = manifests::server(&settings).remove(0);
+        let pod = &server["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        let contains = |list: &Value, wanted: &Value| list.as_array().unwrap().contains(wanted);
+        let argument = json!("--tokens=/etc/mcs/tokens/tokens.json");
+        assert_eq!(contains(&container["args"], &argument), is_required, "{policy:?}");
+        let secret = json!({"secretName": "machine-config-server-tokens"});
+        let volume = json!({"name": "ignition-tokens", "secret": secret});
+        assert_eq!(contains(&pod["volumes"], &volume), is_required, "{policy:?}");
+        let mount = json!({"name": "ignition-tokens", "mountPath": "/etc/mcs/tokens", "readOnly": true});
+        assert_eq!(
+            contains(&container["volumeMounts"], &mount),
+            is_required,
+            "{policy:?}"
+        );
+
+        let operator = manifests::operator(&settings).remove(0);
+        let arguments = &operator["spec"]["template"]["spec"]["containers"][0]["args"];
+        let opt_out = json!("--ignition-tokens=optional");
+        assert_eq!(contains(arguments, &opt_out), !is_required, "{policy:?}");
+    }
+}
+
+#[test]
+fn the_metrics_of_the_ignition_server_were_open() {
+    let server = manifests::server(&settings()).remove(0);
+    let arguments = server["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
+    for argument in ["--metrics-cert=", "--metrics-key="] {
+        assert!(arguments.contains(argument), "{arguments}");
+    }
+}
+
+#[test]
 fn the_controller_renders_with_the_templates_it_is_given() {
     let settings = ManifestSettings {
         templates_image: "registry.example.com/release:4".to_owned(),
@@ -104,6 +153,37 @@ fn the_controller_renders_with_the_templates_it_is_given() {
         .as_array()
         .unwrap();
     assert!(arguments.contains(&json!("--templates-image=registry.example.com/release:4")));
+}
+
+#[test]
+fn an_administrator_applies_nothing_that_the_operator_applies_too() {
+    let described = |object: &Value| {
+        let namespace = text(object, "/metadata/namespace");
+        format!(
+            "{} {namespace}/{}",
+            text(object, "/kind"),
+            text(object, "/metadata/name")
+        )
+    };
+    let printed: BTreeSet<String> = manifests::operator_installation(&settings())
+        .iter()
+        .map(described)
+        .collect();
+    let applied = [
+        manifests::operands_access(),
+        manifests::guards(),
+        manifests::network_policies(),
+        manifests::controller(&settings()),
+        manifests::daemon(&settings()),
+        manifests::server(&settings()),
+    ];
+    let both: Vec<String> = applied
+        .iter()
+        .flatten()
+        .map(described)
+        .filter(|one| printed.contains(one))
+        .collect();
+    assert_eq!(both, [""; 0]);
 }
 
 #[test]
@@ -234,7 +314,7 @@ fn pods_without_ipv4_are_reached_too() {
             }
         }
     }
-    assert_eq!(listening, 4);
+    assert_eq!(listening, 5);
 }
 
 /// Returns all metrics that components export, which is tested in each component, and the series of histograms.

@@ -13,7 +13,7 @@ use kube::api::DeleteParams;
 use mco_api::machine_configuration::LogLevel;
 use mco_apiserver::Identity;
 use mco_operator::manifests::{self, ManifestSettings};
-use mco_operator::{MetricsAccess, OperatorOptions, certificates};
+use mco_operator::{IgnitionTokens, MetricsAccess, OperatorOptions, certificates};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -23,10 +23,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 const NAMESPACE: &str = "openshift-machine-config-operator";
-const GUARDED: [&str; 3] = [
+const GUARDED: [&str; 4] = [
     "machine-config-operator",
     "machine-config-controller",
     "machine-config-daemon",
+    "machine-config-server",
 ];
 
 fn host(component: &str) -> String {
@@ -148,6 +149,7 @@ fn settings() -> ManifestSettings {
         image: "localhost/mco:test".to_owned(),
         api_server_url: String::new(),
         templates_image: "registry.example.com/release:4".to_owned(),
+        ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
     }
 }
@@ -165,6 +167,7 @@ fn pods_find_their_certificates_and_start_without_them() {
     for (kind, name) in [
         ("Deployment", "machine-config-controller"),
         ("DaemonSet", "machine-config-daemon"),
+        ("DaemonSet", "machine-config-server"),
     ] {
         let pod = &named(&objects, kind, name)["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
@@ -187,8 +190,10 @@ fn pods_find_their_certificates_and_start_without_them() {
         ] {
             assert!(arguments.contains(&json!(argument)), "{name}: {arguments:?}");
         }
-        let probe = &container["livenessProbe"]["httpGet"];
-        assert_eq!(probe["scheme"], Value::Null, "health is served without TLS");
+        for probe in ["livenessProbe", "readinessProbe"] {
+            let scheme = &container[probe]["httpGet"]["scheme"];
+            assert_eq!(*scheme, Value::Null, "health is served without TLS");
+        }
     }
     let operator = named(&objects, "Deployment", "machine-config-operator");
     let arguments = &operator["spec"]["template"]["spec"]["containers"][0]["args"];
@@ -248,6 +253,4 @@ fn scrapers_get_the_server_name_and_the_ca() {
         );
         assert!(endpoint["bearerTokenFile"].is_string(), "{component}");
     }
-    let server = &named(&objects, "ServiceMonitor", "machine-config-server")["spec"]["endpoints"][0];
-    assert_eq!(server["scheme"], Value::Null, "its metrics are open");
 }

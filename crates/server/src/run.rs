@@ -1,12 +1,13 @@
 //! The server as a component: settings, start and stop.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mco_core::generators::tls_profile::iana_name;
+use mco_http::metrics::ScrapeAccess;
 use mco_http::tls::{ALPN_HTTP1, CertificateFiles, TlsError, TlsPolicy};
 use mco_http::tokens::TokenFileError;
 use mco_http::{Listener, ListenerLimits, ListenerTransport};
@@ -14,7 +15,7 @@ use thiserror::Error;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::cluster::ClusterBackend;
 use crate::http::{self, IgnitionApp, TokenGuard};
@@ -28,8 +29,8 @@ pub struct ServerSettings {
     pub secure_port: u16,
     /// The port for plain HTTP; 0 disables it, because configurations hold credentials.
     pub insecure_port: u16,
-    /// 0 disables the endpoint.
-    pub metrics_port: u16,
+    /// Where `/metrics` and health endpoints are served, if anywhere, and to whom.
+    pub metrics: Option<(SocketAddr, ScrapeAccess)>,
     pub certificate: PathBuf,
     pub key: PathBuf,
     pub tls_minimum: String,
@@ -57,8 +58,8 @@ pub enum RunError {
     Kubeconfig(PathBuf),
     #[error("{} is not a directory; render into one first: mco render --out DIR", .0.display())]
     Directory(PathBuf),
-    #[error("cannot listen on port {port}: {source}")]
-    Bind { port: u16, source: io::Error },
+    #[error("cannot listen on {address}: {source}")]
+    Bind { address: SocketAddr, source: io::Error },
     #[error("{0} ended unexpectedly")]
     Ended(&'static str),
 }
@@ -75,29 +76,21 @@ pub async fn run(
     let tokens = settings.tokens.as_deref().map(TokenGuard::load).transpose()?;
     check(&backend)?;
     let app = Arc::new(IgnitionApp::new(tokens));
-    raise_descriptor_limit(settings.limits.connections);
 
     // Binding comes first, so that a port conflict is reported before anything is watched.
-    let mut listeners = vec![
-        listener(
-            settings.address,
-            settings.secure_port,
-            ListenerTransport::Tls(TlsAcceptor::from(Arc::new(tls))),
-        )
-        .await?,
-    ];
+    let address = settings.address.unwrap_or(Ipv6Addr::UNSPECIFIED.into());
+    let transport = ListenerTransport::Tls(TlsAcceptor::from(Arc::new(tls)));
+    let mut listeners = vec![listener((address, settings.secure_port).into(), transport).await?];
     if settings.insecure_port != 0 {
-        listeners.push(listener(settings.address, settings.insecure_port, ListenerTransport::Plain).await?);
+        let address = (address, settings.insecure_port).into();
+        listeners.push(listener(address, ListenerTransport::Plain).await?);
     }
     let draining = CancellationToken::new();
     let mut background = JoinSet::new();
-    if settings.metrics_port != 0 {
-        let metrics = listener(settings.address, settings.metrics_port, ListenerTransport::Plain).await?;
-        background.spawn(http::serve_metrics(
-            metrics.socket,
-            Arc::clone(&app),
-            draining.clone(),
-        ));
+    if let Some((address, access)) = settings.metrics {
+        let metrics = listener(address, ListenerTransport::Plain).await?;
+        let serving = http::serve_metrics(metrics.socket, access, Arc::clone(&app), draining.clone());
+        background.spawn(serving);
     }
     background.spawn(certificates.follow());
     match backend {
@@ -139,26 +132,6 @@ pub async fn run(
     Ok(())
 }
 
-/// Raises the limit of open files to one per connection and some for files and the API server.
-fn raise_descriptor_limit(connections: usize) {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    const OTHERS: u64 = 256;
-    let wanted = u64::try_from(connections)
-        .unwrap_or(u64::MAX)
-        .saturating_add(OTHERS);
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= wanted) {
-        return;
-    }
-    limit.current = Some(limit.maximum.map_or(wanted, |maximum| maximum.min(wanted)));
-    let possible = limit.current;
-    if let Err(problem) = setrlimit(Resource::Nofile, limit) {
-        warn!("cannot raise the limit of open files: {problem}");
-    } else if possible < Some(wanted) {
-        warn!("the limit of open files allows fewer than {connections} connections");
-    }
-}
-
 /// Maps OpenSSL names of cipher suites; other names are passed on.
 fn iana_names(suites: &[String]) -> Vec<String> {
     let names = suites.iter().map(|name| name.trim());
@@ -179,28 +152,24 @@ fn check(backend: &ConfigBackend) -> Result<(), RunError> {
     Ok(())
 }
 
-async fn listener(
-    address: Option<IpAddr>,
-    port: u16,
-    transport: ListenerTransport,
-) -> Result<Listener, RunError> {
-    let socket = bind_with_retries(address, port)
+async fn listener(address: SocketAddr, transport: ListenerTransport) -> Result<Listener, RunError> {
+    let socket = bind_with_retries(address)
         .await
-        .map_err(|source| RunError::Bind { port, source })?;
+        .map_err(|source| RunError::Bind { address, source })?;
     Ok(Listener { socket, transport })
 }
 
 /// Retries while the port is in use: the server that is being replaced may not have closed it yet.
-async fn bind_with_retries(address: Option<IpAddr>, port: u16) -> io::Result<tokio::net::TcpListener> {
+async fn bind_with_retries(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
     const ATTEMPTS: u32 = 10;
     const PAUSE: Duration = Duration::from_millis(300);
     for _ in 1..ATTEMPTS {
-        match http::bind(address, port).await {
+        match mco_http::bind(address).await {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => tokio::time::sleep(PAUSE).await,
             result => return result,
         }
     }
-    http::bind(address, port).await
+    mco_http::bind(address).await
 }
 
 #[cfg(test)]

@@ -44,6 +44,9 @@ pub const PAUSED_FOR_SWITCH: &str = "machineconfiguration.openshift.io/paused-fo
 /// On a MachineConfigPool or a Node: what the daemon does about drift, "degrade", "heal" or "ignore".
 pub const DRIFT_POLICY: &str = "machineconfiguration.openshift.io/drift-policy";
 
+/// On a Node: every difference of a drifted node, as a JSON list of the messages of which the first is its reason.
+pub const DRIFT: &str = "mco.dev/drift";
+
 /// On the ClusterVersion: the overrides that `mco switch prepare` has added, as a JSON list.
 pub const SWITCH_OVERRIDES: &str = "machineconfiguration.openshift.io/switch-overrides";
 

@@ -44,6 +44,8 @@ pub mod secret {
     pub const PULL_SECRET: &str = "pull-secret";
     pub const SERVER_CA: &str = "machine-config-server-ca";
     pub const SERVER_TLS: &str = "machine-config-server-tls";
+    /// The hashes of the tokens with which machines fetch their first configuration.
+    pub const SERVER_TOKENS: &str = "machine-config-server-tokens";
     pub const NODE_BOOTSTRAPPER_TOKEN: &str = "node-bootstrapper-token";
 
     /// Returns the name of the secret with the pointer config of a pool's new machines.

@@ -8,6 +8,7 @@ use mco_client::cluster::ReadError;
 use super::ConsoleApp;
 use super::request::FormFields;
 use super::respond::{self, ConsoleResponse};
+use crate::access::LoginError;
 use crate::hub::Hub;
 use crate::views::login::{Login, Welcome};
 use crate::views::{self, PageSection, Text};
@@ -24,11 +25,14 @@ impl ConsoleApp {
         }
         let client = match self.access.with_code(code) {
             Ok(client) => client,
-            Err(refused) => return self.login_form(StatusCode::FORBIDDEN, Some(refused.to_string().into())),
+            Err(refused) => {
+                if refused == LoginError::Expired {
+                    self.announce_next_code();
+                }
+                return self.login_form(StatusCode::FORBIDDEN, Some(refused.to_string().into()));
+            }
         };
-        if let Err(error) = self.access.new_code() {
-            tracing::error!("cannot create the next login code: {error}");
-        }
+        self.announce_next_code();
         let hub = match self.sessions.hub(OWNER) {
             Some(hub) => Ok(hub),
             None => Hub::open(client).await.map(Arc::new),
@@ -36,6 +40,12 @@ impl ConsoleApp {
         match hub {
             Ok(hub) => self.start_session(OWNER, hub),
             Err(error) => self.login_form(StatusCode::BAD_GATEWAY, Some(error.to_string().into())),
+        }
+    }
+
+    fn announce_next_code(&self) {
+        if let Err(error) = self.access.new_code() {
+            tracing::error!("cannot create the next login code: {error}");
         }
     }
 
@@ -57,10 +67,9 @@ impl ConsoleApp {
                 let hub = self.sessions.hub(&credential).unwrap_or_else(|| Arc::new(fresh));
                 self.start_session(&credential, hub)
             }
-            Err(ReadError::Refused { code: 401 | 403, .. }) => self.login_form(
-                StatusCode::FORBIDDEN,
-                Some(crate::access::LoginError::Token.to_string().into()),
-            ),
+            Err(ReadError::Refused { code: 401 | 403, .. }) => {
+                self.login_form(StatusCode::FORBIDDEN, Some(LoginError::Token.to_string().into()))
+            }
             Err(error) => self.login_form(StatusCode::BAD_GATEWAY, Some(error.to_string().into())),
         }
     }

@@ -1,6 +1,7 @@
 //! Parsing of requests: path, form, cookie and origin.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,9 +11,28 @@ use hyper::body::Body;
 use mco_http::{BodyError, read_body};
 use percent_encoding::percent_decode_str;
 
+/// How much of a form is read, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub struct FormLimit {
+    pub bytes: usize,
+    deadline: Duration,
+}
+
 /// Room for pasted manifests; a MachineConfig has at most a third of it.
-pub const MAX_FORM_BYTES: usize = 4 << 20;
-const FORM_DEADLINE: Duration = Duration::from_secs(30);
+pub const MANIFESTS: FormLimit = FormLimit {
+    bytes: 4 << 20,
+    deadline: Duration::from_secs(30),
+};
+/// Room for a token. Clients without a session send this form, so it has little time.
+pub const LOGIN: FormLimit = FormLimit {
+    bytes: 64 << 10,
+    deadline: Duration::from_secs(5),
+};
+/// Buttons.
+pub const ACTION: FormLimit = FormLimit {
+    bytes: 64 << 10,
+    deadline: Duration::from_secs(30),
+};
 const FETCH_SITE: &str = "sec-fetch-site";
 
 /// Returns the decoded segments of a path; `None` if it is not UTF-8.
@@ -53,13 +73,19 @@ pub enum BadForm {
     Incomplete,
 }
 
-/// Reads a form within its size limit and deadline.
-pub async fn form<B>(body: B) -> Result<FormFields, BadForm>
+/// Whether a body announces more than the limit. The form of a user is read up to the limit regardless: a browser that
+/// cannot send all of it shows no response.
+pub fn announces_more(body: &impl Body, limit: FormLimit) -> bool {
+    body.size_hint().lower() > u64::try_from(limit.bytes).unwrap_or(u64::MAX)
+}
+
+/// Reads a form within its limit.
+pub async fn form<B>(body: B, limit: FormLimit) -> Result<FormFields, BadForm>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    match read_body(body, MAX_FORM_BYTES, FORM_DEADLINE).await {
+    match read_body(body, limit.bytes, limit.deadline).await {
         Ok(body) => Ok(FormFields::parse(&body)),
         Err(BodyError::TooLarge(_)) => Err(BadForm::TooLarge),
         Err(BodyError::TimedOut(_) | BodyError::Failed(_)) => Err(BadForm::Incomplete),
@@ -74,6 +100,41 @@ pub fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
         .flat_map(|value| value.split(';'))
         .filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(found, _)| *found == name).map(|(_, value)| value)
+}
+
+/// Whether a request is for this console, by the name under which browsers reach it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestedHost<'h> {
+    Own,
+    /// The loopback interface by another name, with its port: our own name is a better one.
+    Loopback {
+        port: &'h str,
+    },
+    /// A name that a page of another site may have pointed at this address (DNS rebinding).
+    Foreign,
+}
+
+impl<'h> RequestedHost<'h> {
+    pub fn of(headers: &'h HeaderMap, own: &str) -> Self {
+        let host = headers.get(HOST).and_then(|value| value.to_str().ok());
+        let Some(host) = host else {
+            return Self::Foreign;
+        };
+        let (name, port) = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (name, port),
+            _ => (host, ""),
+        };
+        if name.eq_ignore_ascii_case(own) {
+            return Self::Own;
+        }
+        let address = name.trim_start_matches('[').trim_end_matches(']');
+        let is_loopback = address.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        if is_loopback || name.eq_ignore_ascii_case("localhost") {
+            Self::Loopback { port }
+        } else {
+            Self::Foreign
+        }
+    }
 }
 
 /// Whether a form was sent by a page of this console. Browsers share cookies among the ports of a host, so a session
@@ -130,6 +191,25 @@ mod tests {
                 .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
             assert_eq!(is_same_origin(&headers.collect()), *ours, "{name}");
         }
+    }
+
+    #[test]
+    fn a_name_that_was_rebound_to_this_address_is_foreign() {
+        for (host, expected) in [
+            ("mco-1.localhost:7480", RequestedHost::Own),
+            ("MCO-1.localhost", RequestedHost::Own),
+            ("127.0.0.1:7480", RequestedHost::Loopback { port: "7480" }),
+            ("[::1]:7480", RequestedHost::Loopback { port: "7480" }),
+            ("localhost", RequestedHost::Loopback { port: "" }),
+            ("evil.example.com:7480", RequestedHost::Foreign),
+            ("mco-2.localhost:7480", RequestedHost::Foreign),
+            ("192.0.2.1:7480", RequestedHost::Foreign),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, host.parse().unwrap());
+            assert_eq!(RequestedHost::of(&headers, "mco-1.localhost"), expected, "{host}");
+        }
+        assert_eq!(RequestedHost::of(&HeaderMap::new(), "a"), RequestedHost::Foreign);
     }
 
     #[test]

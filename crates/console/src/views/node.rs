@@ -224,7 +224,7 @@ fn drift(drift: Option<&Drift>, node: &str) -> Fact {
         return fact("Drift", "none reported");
     };
     let subject = drift.subject.as_deref();
-    let more = match drift.more {
+    let more = match drift.others.len() + drift.more {
         0 => String::new(),
         more => format!(", and {more} more"),
     };

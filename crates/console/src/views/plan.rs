@@ -64,6 +64,9 @@ pub struct PoolPlanView {
     pub more_waves: usize,
     pub stuck: Vec<Text>,
     pub blocked: Vec<Text>,
+    pub losses: Vec<Text>,
+    pub more_losses: usize,
+    pub not_drained: Option<Text>,
 }
 
 pub fn plan(frame: Frame, mut asked: PlanQuestion, outcome: Option<Result<&PlanReport, String>>) -> PlanPage {
@@ -185,6 +188,14 @@ fn pool_plan(pool: &PoolForecast, old: &ParsedConfig, show: Show) -> PoolPlanVie
             .take(BLOCKED)
             .map(|blocker| blocker.to_string().into())
             .collect(),
+        losses: pool
+            .losses
+            .iter()
+            .take(BLOCKED)
+            .map(|loss| loss.to_string().into())
+            .collect(),
+        more_losses: pool.losses.len().saturating_sub(BLOCKED),
+        not_drained: (!pool.not_drained.is_empty()).then(|| some_of(&pool.not_drained)),
     }
 }
 

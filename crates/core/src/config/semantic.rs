@@ -12,6 +12,9 @@ use serde_json::{Map, Value};
 pub enum Blank {
     /// Only `null`.
     Null,
+    /// `null` and an empty list. A Kubernetes API server omits empty lists of its own kinds, but not empty strings in
+    /// maps such as selectors.
+    EmptyList,
     /// `null`, an empty list and an empty string: fields whose Go type is a plain slice or string.
     Empty,
 }
@@ -20,7 +23,7 @@ impl Blank {
     fn is(self, value: &Value) -> bool {
         match value {
             Value::Null => true,
-            Value::Array(items) => self == Self::Empty && items.is_empty(),
+            Value::Array(items) => self != Self::Null && items.is_empty(),
             Value::String(text) => self == Self::Empty && text.is_empty(),
             _ => false,
         }

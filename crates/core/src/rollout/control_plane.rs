@@ -28,6 +28,25 @@ pub struct RoleChange {
     pub taints: Option<Vec<Taint>>,
 }
 
+/// Returns whether the node has a role label of the control plane.
+pub fn is_control_plane_node(node: &Node) -> bool {
+    let labels = node.metadata.labels.as_ref();
+    labels.is_some_and(|labels| {
+        labels.contains_key(label::ROLE_MASTER) || labels.contains_key(label::ROLE_CONTROL_PLANE)
+    })
+}
+
+/// Returns the name of the only control-plane node; `None` if there are none or several. It cannot be drained: the
+/// controller that must complete the drain runs there and nowhere else.
+pub fn only_control_plane_node<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Option<&'a str> {
+    let mut nodes = nodes.into_iter().filter(|node| is_control_plane_node(node));
+    let first = nodes.next()?;
+    nodes
+        .next()
+        .is_none()
+        .then_some(first.metadata.name.as_deref().unwrap_or_default())
+}
+
 /// Returns the missing changes of this node; `None` if there are none or it is not a control-plane node.
 pub fn role_change(node: &Node, workloads: ControlPlaneWorkloads) -> Option<RoleChange> {
     let has = |key: &str| {

@@ -157,7 +157,7 @@ fn sync_taints_and_topology(
 ) {
     for node in &pool.members {
         let name = || node.name.to_owned();
-        if let Some(topology) = view.topology
+        if let Some(topology) = view.topology_of(node.name)
             && node.annotation(annotation::CONTROL_PLANE_TOPOLOGY) != Some(topology)
         {
             plan.actions.push(NodeAction::SetControlPlaneTopology {

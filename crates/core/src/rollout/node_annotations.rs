@@ -11,6 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use mco_api::vocabulary::annotations::{DRIFT_POLICY, node as annotation};
 use mco_api::vocabulary::{node_state, topology};
 
+use super::control_plane::is_control_plane_node;
 use super::drain::{DrainRecord, DrainVerb, timing};
 use super::drift_policy::DriftPolicy;
 
@@ -38,7 +39,7 @@ pub struct NodeAnnotations<S = String> {
     pub drain_record: Option<S>,
     /// A reboot was initiated and not acknowledged yet.
     pub rebooting: bool,
-    /// The control plane has a single node.
+    /// The control plane has a single node, and it is this one.
     pub single_replica: bool,
     /// The node's own drift policy; without one the pool's applies.
     pub drift_policy: Option<DriftPolicy>,
@@ -51,13 +52,16 @@ pub struct NodeAnnotations<S = String> {
 impl<'a> NodeAnnotations<&'a str> {
     /// Reads the annotations of a Node.
     pub fn of_node(node: &'a Node) -> Self {
-        node.metadata
-            .annotations
-            .as_ref()
-            .map_or_else(Self::default, Self::read)
+        let annotations = node.metadata.annotations.as_ref();
+        let read = annotations.map_or_else(Self::default, Self::read);
+        Self {
+            // The topology is annotated on all nodes; workers of a single-node control plane can be drained.
+            single_replica: read.single_replica && is_control_plane_node(node),
+            ..read
+        }
     }
 
-    /// Reads a map of annotations.
+    /// Reads a map of annotations, which do not include the node's role.
     pub fn read(annotations: &'a BTreeMap<String, String>) -> Self {
         let text = |key: &str| {
             annotations
@@ -209,6 +213,20 @@ mod tests {
         let read = NodeAnnotations::read(&all);
         assert_eq!(read, NodeAnnotations::default());
         assert_eq!(read.pending_drain_request(), None);
+    }
+
+    #[test]
+    fn workers_of_a_single_node_control_plane_are_drained() {
+        for (role, expected) in [("control-plane", true), ("master", true), ("worker", false)] {
+            let label = format!("node-role.kubernetes.io/{role}");
+            let mut node = Node::default();
+            node.metadata.labels = Some([(label, String::new())].into());
+            node.metadata.annotations = Some(annotations(&[(
+                annotation::CONTROL_PLANE_TOPOLOGY,
+                topology::SINGLE_REPLICA,
+            )]));
+            assert_eq!(NodeAnnotations::of_node(&node).single_replica, expected, "{role}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
+use mco_api::vocabulary::topology;
 use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
 
 use super::node::NodeView;
@@ -21,6 +22,7 @@ pub struct RolloutView<'a> {
     /// Control-plane nodes that a custom pool also selects, which is ignored: node, pool.
     pub ignored_wishes: Vec<(String, String)>,
     pub topology: Option<&'a str>,
+    pub only_control_plane_node: Option<&'a str>,
     pub operator_node: Option<&'a str>,
     pub(super) first_pivots: BTreeMap<&'a str, &'a str>,
     pub(super) node_pools: NodePools,
@@ -91,6 +93,7 @@ impl<'a> RolloutView<'a> {
             contested,
             ignored_wishes,
             topology: None,
+            only_control_plane_node: None,
             operator_node: None,
             first_pivots: BTreeMap::new(),
             node_pools,
@@ -102,6 +105,22 @@ impl<'a> RolloutView<'a> {
     pub fn with_topology(mut self, topology: Option<&'a str>) -> Self {
         self.topology = topology.filter(|topology| !topology.is_empty());
         self
+    }
+
+    /// Sets the node that is the whole control plane. It is annotated as such regardless of the topology.
+    #[must_use]
+    pub fn with_only_control_plane_node(mut self, node: Option<&'a str>) -> Self {
+        self.only_control_plane_node = node;
+        self
+    }
+
+    /// Returns the topology to annotate a node with, by which its daemon decides whether to drain.
+    pub fn topology_of(&self, node: &str) -> Option<&'a str> {
+        if self.only_control_plane_node == Some(node) {
+            Some(topology::SINGLE_REPLICA)
+        } else {
+            self.topology
+        }
     }
 
     /// Sets the node that runs the operator's pod, if exactly one such pod runs.

@@ -1,5 +1,6 @@
 //! From a plan to writes: one per node, and none when nothing changes.
 
+use mco_core::rollout::control_plane::only_control_plane_node;
 use mco_core::rollout::patch::merge_patch;
 use mco_core::rollout::{RolloutView, plan};
 use serde_json::{Value, json};
@@ -25,6 +26,28 @@ fn taint_topology_and_target_go_in_one_write() {
         "spec": {"taints": [{"key": "UpdateInProgress", "effect": "PreferNoSchedule"}]},
     });
     assert_eq!(patch_of("n v0/v0", "v1"), Some(expected));
+}
+
+#[test]
+fn the_only_control_plane_node_is_marked_whatever_the_topology_is() {
+    let pools = [pool("master", "v0", json!({}))];
+    for (fleet, expected) in [
+        ("m v0/v0 role=master; n v0/v0", Some("SingleReplica")),
+        (
+            "m v0/v0 role=master; n v0/v0 role=control-plane",
+            Some("HighlyAvailable"),
+        ),
+    ] {
+        let nodes = nodes(fleet);
+        let view = RolloutView::new(&pools, &nodes)
+            .with_topology(Some("HighlyAvailable"))
+            .with_only_control_plane_node(only_control_plane_node(&nodes));
+        let plan = plan(&view);
+        let actions = plan.actions_by_node().remove("m").unwrap_or_default();
+        let patch = merge_patch(&nodes[0], actions).unwrap();
+        let topology = patch["metadata"]["annotations"][key("controlPlaneTopology")].as_str();
+        assert_eq!(topology, expected, "{fleet}");
+    }
 }
 
 #[test]

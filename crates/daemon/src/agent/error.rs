@@ -44,8 +44,12 @@ pub enum AgentError {
     InvalidConfig(#[from] Box<InvalidObject>),
     #[error(transparent)]
     Decision(#[from] DecisionError),
-    #[error("{0}")]
-    UnexpectedState(String),
+    #[error("{message}")]
+    UnexpectedState {
+        message: String,
+        /// All differences; the message names the first.
+        differences: Vec<String>,
+    },
     #[error(
         "can't reconcile config {old} with {new}: configs {old}, {new} are not reconcilable: new machineconfig {new:?} is \
          not reconcilable against {old:?}: {cause}"
@@ -103,7 +107,7 @@ impl AgentError {
     pub(super) fn event(&self) -> Option<&'static str> {
         match self {
             Self::Unreconcilable { .. } => Some(event::FAILED_TO_RECONCILE),
-            Self::UnexpectedState(_) => Some(event::PREFLIGHT_CONFIG_DRIFT_CHECK_FAILED),
+            Self::UnexpectedState { .. } => Some(event::PREFLIGHT_CONFIG_DRIFT_CHECK_FAILED),
             Self::DrainTimeout { .. } => Some(event::FAILED_TO_DRAIN),
             Self::UncordonTimeout(_) => Some(event::FAILED_TO_UNCORDON),
             Self::Once(error) if matches!(**error, OnceError::Unproven(_)) => {
@@ -150,6 +154,14 @@ impl AgentError {
             _ => None,
         };
         matches!(transaction, Some(TransactionError::Stuck { .. }))
+    }
+
+    /// Returns the differences of a machine that does not match its config.
+    pub fn differences(&self) -> &[String] {
+        match self {
+            Self::UnexpectedState { differences, .. } => differences,
+            _ => &[],
+        }
     }
 
     /// Returns how many consecutive failures are tolerated before the node is reported as Degraded. With the backoff

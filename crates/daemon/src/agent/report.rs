@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::annotations::{DRIFT, node as annotation};
 use mco_api::vocabulary::node_state;
 use mco_core::rollout::NodeAnnotations;
+use serde_json::json;
 
 use super::on_disk::OnDisk;
 
 /// The limit for reasons, because every client of the Node fetches them.
 const LONGEST_REASON: usize = 2000;
+/// The limit for the list of differences, for the same reason.
+const LONGEST_LIST: usize = 16 << 10;
 
 pub type NodeReport = BTreeMap<&'static str, Option<String>>;
 
@@ -36,7 +39,8 @@ pub(super) fn is_on_node(report: &NodeReport, node: &NodeAnnotations) -> bool {
     has(annotation::STATE, &node.state) && has(annotation::REASON, &node.reason)
 }
 
-pub fn degraded(failure: NodeFailure, reason: &str) -> NodeReport {
+/// Returns the annotations of a failing node. `differences` are those of a drifted node, all of them.
+pub fn degraded(failure: NodeFailure, reason: &str, differences: &[String]) -> NodeReport {
     let state = match failure {
         NodeFailure::Degraded => node_state::DEGRADED,
         NodeFailure::Unreconcilable => node_state::UNRECONCILABLE,
@@ -44,7 +48,19 @@ pub fn degraded(failure: NodeFailure, reason: &str) -> NodeReport {
     NodeReport::from([
         (annotation::STATE, Some(state.to_owned())),
         (annotation::REASON, Some(shortened(reason))),
+        (DRIFT, listed(differences)),
     ])
+}
+
+/// Returns the differences as a JSON list, as many as the limit allows.
+fn listed(differences: &[String]) -> Option<String> {
+    let mut size = 0;
+    let shown = differences.iter().take_while(|one| {
+        size += one.len();
+        size <= LONGEST_LIST
+    });
+    let shown: Vec<&String> = shown.collect();
+    (!shown.is_empty()).then(|| json!(shown).to_string())
 }
 
 pub(super) fn shortened(reason: &str) -> String {
@@ -63,6 +79,7 @@ pub fn done(disk: &OnDisk) -> NodeReport {
         (annotation::REASON, Some(String::new())),
         (annotation::CURRENT_CONFIG, disk.config.clone()),
         (annotation::CURRENT_IMAGE, disk.image.clone()),
+        (DRIFT, None),
     ]);
     if disk.image.is_none() {
         report.insert(annotation::DESIRED_IMAGE, None);
@@ -125,8 +142,26 @@ mod tests {
     }
 
     #[test]
+    fn all_differences_of_a_drifted_node_are_listed_within_a_limit() {
+        let differences: Vec<String> = (0..30).map(|n| format!("difference {n}")).collect();
+        let list = degraded(NodeFailure::Degraded, "x", &differences)[DRIFT]
+            .clone()
+            .unwrap();
+        assert_eq!(serde_json::from_str::<Vec<String>>(&list).unwrap(), differences);
+        let many = vec!["d".repeat(100); 1000];
+        let list = degraded(NodeFailure::Degraded, "x", &many)[DRIFT]
+            .clone()
+            .unwrap();
+        assert!(list.len() < 20_000, "{}", list.len());
+        assert_eq!(
+            degraded(NodeFailure::Degraded, "another failure", &[])[DRIFT],
+            None
+        );
+    }
+
+    #[test]
     fn reasons_are_cut_between_characters() {
-        let report = degraded(NodeFailure::Degraded, &"ä".repeat(3000));
+        let report = degraded(NodeFailure::Degraded, &"ä".repeat(3000), &[]);
         assert_eq!(
             report[annotation::REASON]
                 .as_ref()

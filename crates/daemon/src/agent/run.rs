@@ -33,10 +33,11 @@ use super::progress::ProgressReporter;
 use super::report::{self, NodeFailure, NodeReport};
 use super::wake::{ClusterChange, ClusterChanges, cluster_changes};
 use crate::drift::{DriftCheck, DriftError, HealBudget, Monitor};
-use crate::{footprint, once};
+use crate::{disk, footprint, once};
 
 /// The idle time after which unused memory is released: no event for this long probably means none for a long time.
 const SETTLED: Duration = Duration::from_secs(2);
+const FORCE_FILE_POLL: Duration = Duration::from_secs(1);
 
 /// Runs the daemon of one node until cancelled. Holds the machine's lock all the time.
 pub async fn run(
@@ -225,6 +226,9 @@ impl Agent {
     ) -> Result<Option<AgentWake>, AgentError> {
         let quiet_since = Instant::now();
         let mut shrunk = !alone;
+        // The drift monitor watches the force file too, but does not run while a node is failing.
+        let awaits_force_file =
+            self.monitor.is_none() && !disk::is_forced(&self.machine.root).unwrap_or(true);
         loop {
             let wake = tokio::select! {
                 biased;
@@ -232,6 +236,7 @@ impl Agent {
                 one = news.next() => AgentWake::News(one.ok_or(AgentError::WatchEnded)?),
                 found = next_finding(&mut self.monitor) => AgentWake::Found(found),
                 () = pause.over() => AgentWake::TimeIsUp,
+                () = force_file_created(&self.machine), if awaits_force_file => AgentWake::TimeIsUp,
                 () = tokio::time::sleep_until(quiet_since + SETTLED), if !shrunk => {
                     shrunk = true;
                     if let Err(problem) = footprint::release_memory() {
@@ -443,7 +448,7 @@ impl Agent {
     }
 
     async fn report_degraded(&mut self, error: &AgentError, text: &str) {
-        let report = report::degraded(error.failure(), text);
+        let report = report::degraded(error.failure(), text, error.differences());
         let failed = UpdatePhase::Failed {
             error: report::shortened(text),
         };
@@ -475,6 +480,17 @@ enum AgentWake {
     TimeIsUp,
 }
 
+/// Completes when an administrator creates the force file, which ends a backoff. Polled: its directory is recreated at
+/// every boot and one `stat` per second is less than a watch costs.
+async fn force_file_created(machine: &Machine) {
+    loop {
+        tokio::time::sleep(FORCE_FILE_POLL).await;
+        if disk::is_forced(&machine.root).unwrap_or(false) {
+            return;
+        }
+    }
+}
+
 async fn next_finding(monitor: &mut Option<Monitor>) -> Result<DriftCheck, DriftError> {
     match monitor {
         Some(monitor) => monitor.wait().await,
@@ -496,4 +512,25 @@ fn doing(phase: &UpdatePhase, target: &str) -> Option<String> {
         UpdatePhase::RebootPending => format!("rebooting into {target}"),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_force_file_ends_the_longest_backoff_within_seconds() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = Machine::directory(directory.path()).unwrap();
+        let waiting = tokio::time::timeout(FORCE_FILE_POLL * 2, force_file_created(&machine));
+        assert!(waiting.await.is_err(), "there is no file yet");
+        let path = directory
+            .path()
+            .join(crate::paths::FORCE_FILE.trim_start_matches('/'));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+        force_file_created(&machine).await;
+    }
 }

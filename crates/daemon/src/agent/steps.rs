@@ -336,7 +336,10 @@ impl Agent {
             return Ok(());
         };
         match self.drift_policy().await {
-            DriftPolicy::Degrade => Err(AgentError::UnexpectedState(message)),
+            DriftPolicy::Degrade => Err(AgentError::UnexpectedState {
+                message,
+                differences: validate::causes(&mismatches),
+            }),
             DriftPolicy::Heal | DriftPolicy::Ignore => {
                 tracing::warn!(cause = %message, "overwriting config drift");
                 Ok(())
@@ -481,7 +484,8 @@ impl Agent {
                 Ok(None)
             }
             DriftPolicy::Heal | DriftPolicy::Degrade => {
-                self.degrade_by_drift(&first.cause).await?;
+                self.degrade_by_drift(&first.cause, &validate::causes(mismatches))
+                    .await?;
                 Ok(Some(Pause::after(retry_delay(self.failures.max(1)))))
             }
         }
@@ -519,14 +523,14 @@ impl Agent {
         Ok(())
     }
 
-    async fn degrade_by_drift(&mut self, cause: &str) -> Result<(), AgentError> {
+    async fn degrade_by_drift(&mut self, cause: &str, differences: &[String]) -> Result<(), AgentError> {
         self.verified = None;
         let failing = self.view().is_some_and(NodeAnnotations::is_failing);
         self.activity.failed(&self.machine.root, cause);
         // The reason of a failing node is more specific: it names the config that the node was validated against.
         if !failing {
             self.events.warning(event::CONFIG_DRIFT_DETECTED, cause);
-            self.write(&report::degraded(NodeFailure::Degraded, cause))
+            self.write(&report::degraded(NodeFailure::Degraded, cause, differences))
                 .await?;
             self.report_phase(&UpdatePhase::Failed {
                 error: report::shortened(cause),

@@ -63,7 +63,7 @@ async fn first_configuration(client: &Client, machine: &Arc<Machine>, node: &str
             Err(problem) => problem.to_string(),
         };
         tracing::error!("could not apply the first config: {problem}");
-        let report = agent::degraded(NodeFailure::Degraded, &problem);
+        let report = agent::degraded(NodeFailure::Degraded, &problem, &[]);
         if let Err(untold) = own_node.write(&report).await {
             tracing::warn!("could not report the failure on the Node: {untold}");
         }

@@ -94,6 +94,11 @@ pub fn validate_files(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mism
     Ok(mismatches)
 }
 
+/// Returns the messages of all differences.
+pub fn causes(mismatches: &[Mismatch]) -> Vec<String> {
+    mismatches.iter().map(|mismatch| mismatch.cause.clone()).collect()
+}
+
 /// Returns the message for a machine that does not match its config.
 pub fn unexpected_state(
     config: &NodeConfig,

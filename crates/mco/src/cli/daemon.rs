@@ -180,9 +180,9 @@ pub struct DaemonStatus {
 #[derive(Debug, Args)]
 pub struct InRoot {
     pub root: PathBuf,
-    pub program: OsString,
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub arguments: Vec<OsString>,
+    /// The program and its arguments, none of which are options of this command.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -5,7 +5,8 @@ mod bootstrap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use mco_operator::IgnitionTokens;
 
 use super::OutputFormat;
 use super::metrics::MetricsArguments;
@@ -48,6 +49,10 @@ pub struct OperatorArguments {
     /// Address from which machines fetch their first configuration; by default the API server's host.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub config_server: Option<String>,
+    /// Whether machines need a token of their pool to fetch their first configuration. With required, the operator
+    /// issues the tokens and adds them to the user data Secrets of new machines.
+    #[arg(long, value_name = "POLICY", value_enum, default_value_t = IgnitionTokensArgument::Required)]
+    pub ignition_tokens: IgnitionTokensArgument,
     /// Address for the validating admission webhook.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub webhook_listen: Option<SocketAddr>,
@@ -65,6 +70,24 @@ pub struct OperatorArguments {
     pub election: Election,
     #[command(flatten)]
     pub connection: Connection,
+}
+
+/// Whether machines need a token for their first configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum IgnitionTokensArgument {
+    /// A machine without a token of its pool gets no configuration.
+    Required,
+    /// Every client that reaches the server gets configurations and the credential for new nodes.
+    Optional,
+}
+
+impl From<IgnitionTokensArgument> for IgnitionTokens {
+    fn from(argument: IgnitionTokensArgument) -> Self {
+        match argument {
+            IgnitionTokensArgument::Required => Self::Required,
+            IgnitionTokensArgument::Optional => Self::Optional,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -95,16 +118,17 @@ pub struct Controller {
     pub connection: Connection,
 }
 
-/// Print all manifests of an installation on a Kubernetes cluster, ready for kubectl apply.
+/// Print the manifests of an installation on a Kubernetes cluster, ready for kubectl apply.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mco install --image registry.example.com/mco:1 | kubectl apply --server-side -f -
   mco install --image registry.example.com/mco:1 --alerts > mco.yaml
 
-CRDs come first, then the namespace, service accounts with least privilege, network policies, and the workloads:
-the operator, the controller and the servers on the control plane, a daemon on every node. The operator reverts later
-changes. Alerts need the Prometheus operator's CRDs and the dashboard needs OpenShift's console,
+CRDs come first, then the namespace, and the operator with its permissions. The operator applies the rest and reverts later
+changes to it: service accounts with least privilege, admission and network policies, the controller and the servers on
+the control plane, and a daemon on every node; --with-operands prints that too, for review. To change an option or to
+upgrade, apply the output again. Alerts need the Prometheus operator's CRDs and the dashboard needs OpenShift's console,
 so they are printed only on request.")]
 #[expect(
     clippy::struct_excessive_bools,
@@ -120,6 +144,10 @@ pub struct InstallArguments {
     /// How machines reach the API server; by default detected by the operator.
     #[arg(long, value_name = "URL")]
     pub apiserver_url: Option<String>,
+    /// Whether machines need a token of their pool to fetch their first configuration. Choose optional for a cluster
+    /// whose machines are created with user data that has no token, such as one switched from another implementation.
+    #[arg(long, value_name = "POLICY", value_enum, default_value_t = IgnitionTokensArgument::Required)]
+    pub ignition_tokens: IgnitionTokensArgument,
     /// Also print alerts, as PrometheusRule and ServiceMonitors, and the RBAC that OpenShift's Prometheus needs to
     /// scrape.
     #[arg(long)]
@@ -130,6 +158,9 @@ pub struct InstallArguments {
     /// Print what `kubectl delete -f -` has to delete for an uninstall, in a working order; CRDs are kept.
     #[arg(long)]
     pub removal: bool,
+    /// Also print what the operator applies, for review.
+    #[arg(long, conflicts_with = "removal")]
+    pub with_operands: bool,
     /// Leave out the CustomResourceDefinitions.
     #[arg(long)]
     pub without_crds: bool,

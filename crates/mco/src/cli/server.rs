@@ -1,8 +1,11 @@
 //! Options of `mco server` and `mco pointer`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+
+use super::metrics::MetricsArguments;
 
 /// Serve each pool's configuration to machines that boot for the first time.
 #[derive(Debug, Args)]
@@ -11,6 +14,8 @@ Examples:
   mco server --apiserver-url https://api-int.example.com:6443
   mco server --bootstrap-dir rendered/ --bootstrap-kubeconfig kubeconfig --cert tls.crt --key tls.key
   mco server --apiserver-url https://api-int.example.com:6443 --tokens /etc/mcs/tokens.json
+
+What is served contains credentials: without --tokens, every client that reaches the port gets them.
 
 Without --bootstrap-dir the objects of the cluster are served, found through --kubeconfig or from inside a pod.
 Certificate, key, tokens and served objects are reloaded when they change. On SIGTERM, open transfers are completed.")]
@@ -21,9 +26,11 @@ pub struct ServerArguments {
     /// Port for plain HTTP; 0 is off. What is served holds credentials.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub insecure_port: u16,
-    /// Port for /metrics, /livez and /readyz; 0 is off.
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
-    pub metrics_port: u16,
+    /// Address to listen on; :: is every IPv6 and IPv4 address.
+    #[arg(long, value_name = "ADDRESS", default_value = "::")]
+    pub listen: IpAddr,
+    #[command(flatten)]
+    pub metrics: MetricsArguments,
     /// The server's certificate chain.
     #[arg(long, value_name = "FILE", default_value = "/etc/ssl/mcs/tls.crt")]
     pub cert: PathBuf,
@@ -36,7 +43,8 @@ pub struct ServerArguments {
     /// TLS cipher suites by their IANA names, separated by commas; by default all secure ones.
     #[arg(long, value_name = "SUITES", value_delimiter = ',')]
     pub tls_cipher_suites: Vec<String>,
-    /// Require a token from every machine; FILE holds their hashes, written by mco pointer --token.
+    /// Require a token from every machine; FILE holds their hashes, written by mco pointer --token or by the operator
+    /// of an installation.
     #[arg(long, value_name = "FILE")]
     pub tokens: Option<PathBuf>,
     /// Maximum number of concurrent connections; more are answered with 503.
@@ -130,7 +138,10 @@ Examples:
 
 The pointer config contains the URL of the pool's configuration and the CA that verifies it. With --token it contains a
 new token, whose hash is added to the file that mco server --tokens reads. Removing the record
-from that file revokes the token.")]
+from that file revokes the token.
+
+An installed cluster needs none of this: its operator writes the pointer config of each pool, with a token, into
+Secret POOL-user-data-managed of namespace openshift-machine-api.")]
 pub struct PointerArguments {
     /// The pool that the machine joins.
     #[arg(long, value_name = "POOL")]

@@ -1,6 +1,7 @@
 //! `mco console`
 
-use std::path::Path;
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -33,13 +34,21 @@ pub fn run(arguments: Console) -> anyhow::Result<CommandOutcome> {
         let listener = bind(arguments.listen, arguments.port, "--port").await?;
         let address = listener.local_addr().context("cannot listen")?;
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let url = format!("{scheme}://{address}");
+        // Over TLS the certificate ties the address to its names.
+        let host = match (&arguments.host, &tls) {
+            (Some(host), _) => Some(host.clone()),
+            (None, None) => Some(mco_console::local_host()?),
+            (None, Some(_)) => None,
+        };
+        let url = match &host {
+            Some(host) => format!("{scheme}://{host}:{}", address.port()),
+            None => format!("{scheme}://{address}"),
+        };
         let mut access = access(config.clone());
         if arguments.listen.is_loopback() && !arguments.connection.is_of_a_pod() {
-            let url = url.clone();
+            let (url, file) = (url.clone(), login_file(address.port()));
             access = access.with_owner(Client::try_from(config)?, move |code| {
-                // Without standard output there is no user to log in.
-                let _ = output::print(&format!("console     {url}/login?code={code}\n"));
+                announce(&format!("{url}/login?code={code}"), file.as_deref());
             });
         } else {
             output::print(&format!(
@@ -52,12 +61,35 @@ pub fn run(arguments: Console) -> anyhow::Result<CommandOutcome> {
                 .as_deref()
                 .map(input::template_tree)
                 .transpose()?,
+            host,
             tls,
             ..ConsoleOptions::new(VERSION)
         };
         Ok(mco_console::run(listener, access, options, stop).await?)
     })?;
     Ok(CommandOutcome::Done)
+}
+
+/// Returns the file for the address of one login where standard output is no terminal: it may be a journal, which other
+/// users read.
+fn login_file(port: u16) -> Option<PathBuf> {
+    if io::stdout().is_terminal() {
+        return None;
+    }
+    let directory = std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty())?;
+    Some(Path::new(&directory).join(format!("mco-console-{port}")))
+}
+
+/// Prints the address of one login, or where to find it.
+fn announce(url: &str, file: Option<&Path>) {
+    let written = file.map(|file| (file, mco_http::write_private(file, format!("{url}\n").as_bytes())));
+    let text = match written {
+        None => format!("console     {url}\n"),
+        Some((file, Ok(()))) => format!("console     the address for one login is in {}\n", file.display()),
+        Some((file, Err(error))) => return tracing::error!("cannot write {}: {error}", file.display()),
+    };
+    // Without standard output there is no user to log in.
+    let _ = output::print(&text);
 }
 
 /// Returns the access control of the console: each user authenticates with a token of the cluster and acts with its

@@ -190,11 +190,14 @@ fn reboot_policy(skip_reboot: bool) -> RebootPolicy {
 
 /// Replaces this process with another program; returns only on failure.
 fn in_root(arguments: &InRoot) -> anyhow::Result<CommandOutcome> {
-    let error = mco_host::run_within(&arguments.root, &arguments.program, &arguments.arguments);
+    let Some((program, options)) = arguments.command.split_first() else {
+        bail!("no program was named");
+    };
+    let error = mco_host::run_within(&arguments.root, program, options);
     if error.kind() == std::io::ErrorKind::NotFound {
         std::process::exit(mco_host::NOT_INSTALLED);
     }
-    Err(error).with_context(|| format!("cannot run {}", arguments.program.display()))
+    Err(error).with_context(|| format!("cannot run {}", program.display()))
 }
 
 fn once_from(arguments: &OnceFrom) -> anyhow::Result<CommandOutcome> {

@@ -12,6 +12,7 @@ pub fn run(arguments: &InstallArguments) -> anyhow::Result<CommandOutcome> {
         image: arguments.image.clone(),
         templates_image: arguments.templates_image.clone().unwrap_or_default(),
         api_server_url: arguments.apiserver_url.clone().unwrap_or_default(),
+        ignition_tokens: arguments.ignition_tokens.into(),
         log_level: LogLevel::default(),
     };
     let mut objects = if arguments.removal {
@@ -19,8 +20,11 @@ pub fn run(arguments: &InstallArguments) -> anyhow::Result<CommandOutcome> {
             "afterwards, remove our finalizer from the rendered MachineConfigs with: mco switch release",
         );
         manifests::removal(&settings)
-    } else {
+    } else if arguments.with_operands {
+        output::aside("for review: the operator applies everything but its own objects itself");
         manifests::installation(&settings)
+    } else {
+        manifests::operator_installation(&settings)
     };
     if arguments.alerts {
         objects.extend(manifests::alerts());

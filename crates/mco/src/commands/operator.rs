@@ -56,6 +56,7 @@ fn options(arguments: &OperatorArguments) -> OperatorOptions {
         } else {
             OperandMode::Elsewhere
         },
+        ignition_tokens: arguments.ignition_tokens.into(),
         webhook: arguments.webhook_listen.map(|listen| Webhook {
             listen,
             url: arguments.webhook_url.clone(),

@@ -1,16 +1,18 @@
 //! `mco server`
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use mco_http::ListenerLimits;
+use mco_http::metrics::ScrapeAccess;
 use mco_server::cluster::ClusterBackend;
 use mco_server::http::{DEFAULT_LIMITS, is_pool_name};
 use mco_server::offline::DirectoryBackend;
 use mco_server::{ConfigBackend, ServerSettings};
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::cli::ServerArguments;
 use crate::log::Log;
@@ -29,11 +31,19 @@ pub fn run(arguments: ServerArguments) -> anyhow::Result<CommandOutcome> {
 }
 
 async fn serve(arguments: ServerArguments, stop: CancellationToken) -> anyhow::Result<()> {
+    let backend = backend(&arguments).await?;
+    let metrics = metrics(&arguments, &backend)?;
+    if arguments.tokens.is_none() && !arguments.listen.is_loopback() {
+        warn!(
+            "no token is required: every client that reaches port {} gets credentials",
+            arguments.secure_port
+        );
+    }
     let settings = ServerSettings {
-        address: None,
+        address: Some(arguments.listen),
         secure_port: arguments.secure_port,
         insecure_port: arguments.insecure_port,
-        metrics_port: arguments.metrics_port,
+        metrics,
         certificate: arguments.cert.clone(),
         key: arguments.key.clone(),
         tls_minimum: arguments.tls_min_version.clone(),
@@ -44,7 +54,6 @@ async fn serve(arguments: ServerArguments, stop: CancellationToken) -> anyhow::R
             ..DEFAULT_LIMITS
         },
     };
-    let backend = backend(arguments).await?;
     let shrinking = tokio::spawn(shrink_once_started());
     let served = mco_server::run(settings, backend, stop).await;
     shrinking.abort();
@@ -59,19 +68,37 @@ async fn shrink_once_started() {
     }
 }
 
-async fn backend(arguments: ServerArguments) -> anyhow::Result<ConfigBackend> {
-    if let Some(base) = arguments.bootstrap_dir {
+/// Returns where metrics are served, and to whom.
+fn metrics(
+    arguments: &ServerArguments,
+    backend: &ConfigBackend,
+) -> anyhow::Result<Option<(SocketAddr, ScrapeAccess)>> {
+    let Some(address) = arguments.metrics.listen else {
+        return Ok(None);
+    };
+    let access = match backend {
+        ConfigBackend::Cluster(cluster) => arguments.metrics.access(&cluster.client)?,
+        ConfigBackend::Directory(_) if arguments.metrics.certificate.is_some() => {
+            bail!("--metrics-cert needs a cluster that authenticates scrapers; omit it with --bootstrap-dir")
+        }
+        ConfigBackend::Directory(_) => ScrapeAccess::default(),
+    };
+    Ok(Some((address, access)))
+}
+
+async fn backend(arguments: &ServerArguments) -> anyhow::Result<ConfigBackend> {
+    if let Some(base) = arguments.bootstrap_dir.clone() {
         if let Some(name) = arguments.bootstrap_pools.iter().find(|name| !is_pool_name(name)) {
             bail!("--bootstrap-pools: {name:?} is not a pool name");
         }
         return Ok(ConfigBackend::Directory(DirectoryBackend {
             base,
-            kubeconfig: arguments.bootstrap_kubeconfig,
-            certificates: arguments.bootstrap_certs,
-            pools: arguments.bootstrap_pools,
+            kubeconfig: arguments.bootstrap_kubeconfig.clone(),
+            certificates: arguments.bootstrap_certs.clone(),
+            pools: arguments.bootstrap_pools.clone(),
         }));
     }
-    let api_server_url = arguments.apiserver_url.unwrap_or_default();
+    let api_server_url = arguments.apiserver_url.clone().unwrap_or_default();
     if api_server_url.is_empty() {
         bail!("--apiserver-url cannot be empty; to serve files without a cluster, use --bootstrap-dir");
     }
@@ -88,6 +115,6 @@ async fn backend(arguments: ServerArguments) -> anyhow::Result<ConfigBackend> {
     Ok(ConfigBackend::Cluster(ClusterBackend {
         client: kube::Client::try_from(config).context("cannot connect to the cluster")?,
         api_server_url,
-        token_directory: arguments.bootstrap_token_dir,
+        token_directory: arguments.bootstrap_token_dir.clone(),
     }))
 }

@@ -1,17 +1,19 @@
 //! The HTTPS endpoint of the validating admission webhook.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use mco_http::tls::{ALPN_HTTP1_AND_HTTP2, CertificateStore, TlsError, TlsPolicy};
 use mco_http::{
     BodyError, ConnectionPeer, Http2Limits, HttpProtocol, Listener, ListenerLimits, ListenerTransport,
     Overflow, ServeOptions, TextResponse, read_body, text,
 };
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -21,8 +23,10 @@ use super::{InUseIndex, review_response};
 pub(crate) const PATH: &str = "/validate";
 /// API servers accept no larger object.
 const MAX_BODY_BYTES: usize = 8 << 20;
-/// API servers time out sooner.
-const BODY_DEADLINE: Duration = Duration::from_secs(30);
+/// API servers send a review at once.
+const BODY_DEADLINE: Duration = Duration::from_secs(5);
+/// Reviews that are read at once. Every pod can connect, so their memory is bounded.
+const BODIES: usize = 16;
 
 const LIMITS: ListenerLimits = ListenerLimits {
     // API servers keep a few connections each.
@@ -50,21 +54,28 @@ pub(crate) async fn serve(
         transport: ListenerTransport::Tls(TlsAcceptor::from(Arc::new(tls))),
     };
     let protocol = HttpProtocol::Http1AndHttp2(Http2Limits::default());
+    let bodies = Arc::new(Semaphore::new(BODIES));
     let connect = move |_: &ConnectionPeer| {
-        let in_use = Arc::clone(&in_use);
-        move |request| respond(request, Arc::clone(&in_use))
+        let (in_use, bodies) = (Arc::clone(&in_use), Arc::clone(&bodies));
+        move |request: Request<Incoming>| respond(request, Arc::clone(&in_use), Arc::clone(&bodies))
     };
     mco_http::serve(listener, ServeOptions::new(protocol, LIMITS), connect, stop).await;
     Ok(())
 }
 
-async fn respond(request: Request<Incoming>, in_use: Arc<InUseIndex>) -> TextResponse {
+async fn respond<B>(request: Request<B>, in_use: Arc<InUseIndex>, bodies: Arc<Semaphore>) -> TextResponse
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
+{
     if request.uri().path() != PATH {
         return empty(StatusCode::NOT_FOUND);
     }
     if request.method() != Method::POST {
         return empty(StatusCode::METHOD_NOT_ALLOWED);
     }
+    let Ok(_slot) = bodies.acquire().await else {
+        return empty(StatusCode::SERVICE_UNAVAILABLE);
+    };
     let body = match read_body(request.into_body(), MAX_BODY_BYTES, BODY_DEADLINE).await {
         Ok(body) => body,
         Err(BodyError::TooLarge(_)) => return empty(StatusCode::PAYLOAD_TOO_LARGE),
@@ -84,4 +95,50 @@ async fn respond(request: Request<Incoming>, in_use: Arc<InUseIndex>) -> TextRes
 
 fn empty(status: StatusCode) -> TextResponse {
     text(status, Bytes::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Poll};
+
+    use hyper::body::Frame;
+
+    use super::*;
+
+    /// An empty body that records whether it is read.
+    struct RecordedBody(Arc<AtomicBool>);
+
+    impl Body for RecordedBody {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            self.0.store(true, Ordering::Relaxed);
+            Poll::Ready(None)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reviews_of_all_connections_were_stored_at_once() {
+        let (bodies, is_read) = (Arc::new(Semaphore::new(1)), Arc::new(AtomicBool::new(false)));
+        let slot = Arc::clone(&bodies).acquire_owned().await.unwrap();
+        let request = Request::post(PATH)
+            .body(RecordedBody(Arc::clone(&is_read)))
+            .unwrap();
+        let mut response = std::pin::pin!(respond(request, Arc::default(), bodies));
+        let waiting = tokio::time::timeout(Duration::from_secs(60), &mut response).await;
+        assert!(
+            waiting.is_err() && !is_read.load(Ordering::Relaxed),
+            "it waits for a slot"
+        );
+        drop(slot);
+        assert_eq!(response.await.status(), StatusCode::BAD_REQUEST);
+        assert!(is_read.load(Ordering::Relaxed));
+    }
 }

@@ -1,6 +1,7 @@
-//! RBAC: one service account per component, with least privilege.
+//! RBAC: one service account per component, with the permissions that it uses.
 //!
-//! A role cannot restrict a daemon to its own node; [`super::guards`] does.
+//! A role cannot restrict a daemon to its own node; [`super::guards`] does. The operator is as powerful as a cluster
+//! administrator: it writes the roles of the others and the DaemonSet that is root on every node.
 
 use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
@@ -29,12 +30,18 @@ const WRITE: &[&str] = &["create", "update", "patch"];
 
 /// Returns all service accounts, roles and bindings.
 pub fn access() -> Vec<Value> {
+    let mut all = operator_access();
+    all.extend(operands_access());
+    all
+}
+
+/// Returns those of the operator, and the role for clients that read metrics.
+pub fn operator_access() -> Vec<Value> {
     let mut all = vec![service_account(component::OPERATOR)];
     all.extend(everywhere(component::OPERATOR, &operator_everywhere()));
     all.extend(at_home(component::OPERATOR, &operator_at_home()));
     all.extend(user_data_access());
     all.push(metrics::reader());
-    all.extend(operands_access());
     all
 }
 
@@ -146,8 +153,9 @@ fn operator_everywhere() -> Vec<Value> {
     .concat()
 }
 
-/// Rules for CRDs and for the service accounts of the other components. Roles are granted by name only; without
-/// `escalate` and `bind` the operator cannot grant permissions that it does not have.
+/// Rules for CRDs and for the service accounts of the other components. Without `escalate` and `bind` the operator
+/// could not grant permissions that it does not have. They are limited to roles by name, which prevents mistakes and
+/// not misuse: one of these roles could be extended and bound to the operator.
 fn operator_installs() -> Vec<Value> {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let components = [component::CONTROLLER, component::DAEMON, component::SERVER];
@@ -257,7 +265,7 @@ fn operator_at_home() -> Vec<Value> {
         rule("", &["configmaps", "secrets"], &[READ, WRITE, &["delete"]]),
         rule("", &["serviceaccounts", "services"], &[READ, WRITE]),
         rule("apps", &["deployments", "daemonsets"], &[READ, WRITE]),
-        rule("policy", &["poddisruptionbudgets"], &[READ, WRITE]),
+        rule("policy", &["poddisruptionbudgets"], &[READ, WRITE, &["delete"]]),
         rule("networking.k8s.io", &["networkpolicies"], &[READ, WRITE]),
         rule(
             "rbac.authorization.k8s.io",
@@ -435,6 +443,7 @@ fn daemon_everywhere() -> Vec<Value> {
         rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ]),
         pod_security(HOST),
     ];
+    // A kubelet may create both reviews as well, so a daemon gets nothing that root on its node does not have.
     rules.extend(metrics::reviews());
     rules.extend(events());
     rules
@@ -442,7 +451,7 @@ fn daemon_everywhere() -> Vec<Value> {
 
 /// Rules of the config server, which never writes.
 fn server_everywhere() -> Vec<Value> {
-    vec![
+    let mut rules = vec![
         rule(
             OWN_GROUP,
             &[
@@ -458,7 +467,9 @@ fn server_everywhere() -> Vec<Value> {
         rule("route.openshift.io", &["routes"], &[READ]),
         rule("", &["services"], &[READ]),
         pod_security(HOST_NETWORK),
-    ]
+    ];
+    rules.extend(metrics::reviews());
+    rules
 }
 
 fn server_at_home() -> Vec<Value> {

@@ -28,13 +28,14 @@ pub(crate) struct Scraped {
     pub certificate: &'static str,
 }
 
-pub(crate) const SCRAPED: [Scraped; 3] = [
+pub(crate) const SCRAPED: [Scraped; 4] = [
     Scraped {
         component: component::OPERATOR,
         certificate: "machine-config-operator-metrics-tls",
     },
     CONTROLLER,
     DAEMON,
+    SERVER,
 ];
 pub(super) const CONTROLLER: Scraped = Scraped {
     component: component::CONTROLLER,
@@ -43,6 +44,10 @@ pub(super) const CONTROLLER: Scraped = Scraped {
 pub(super) const DAEMON: Scraped = Scraped {
     component: component::DAEMON,
     certificate: "machine-config-daemon-metrics-tls",
+};
+pub(super) const SERVER: Scraped = Scraped {
+    component: component::SERVER,
+    certificate: "machine-config-server-metrics-tls",
 };
 
 impl Scraped {
@@ -127,7 +132,7 @@ pub(super) fn tell_scraper(component: &str, endpoint: &mut Value) {
     });
 }
 
-fn push(list: &mut Value, item: Value) {
+pub(super) fn push(list: &mut Value, item: Value) {
     match list {
         Value::Array(items) => items.push(item),
         other => *other = json!([item]),

@@ -16,13 +16,16 @@ use mco_api::vocabulary::{labels, names};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-pub use access::{access, bootstrapper_binding, operands_access};
+use crate::options::IgnitionTokens;
+
+pub use access::{access, bootstrapper_binding, operands_access, operator_access};
 pub use alerts::alerts;
 pub use dashboard::dashboard;
 pub use guards::{WebhookEndpoint, guards, webhook_configuration};
 pub(crate) use metrics::{METRICS_AUTHORITY, SCRAPED, Scraped};
 pub use network::network_policies;
-pub use workloads::{LOG_LEVEL_VARIABLE, controller, daemon, operator, server};
+pub(crate) use workloads::SERVER_TOKENS_KEY;
+pub use workloads::{LOG_LEVEL_VARIABLE, controller, daemon, operator, server, single_node_controller};
 
 /// The settings of an installation.
 #[derive(Clone, Debug)]
@@ -33,6 +36,8 @@ pub struct ManifestSettings {
     pub api_server_url: String,
     /// The image of another implementation, whose templates the controller uses instead of its own; empty for none.
     pub templates_image: String,
+    /// Whether machines need a token for their first configuration.
+    pub ignition_tokens: IgnitionTokens,
     /// The log level of the components that the operator runs.
     pub log_level: LogLevel,
 }
@@ -45,13 +50,22 @@ pub struct ManifestPrintError {
     pub source: serde_saphyr::SerializeError,
 }
 
-/// Returns all objects except CRDs, alerts and the dashboard.
-pub fn installation(settings: &ManifestSettings) -> Vec<Value> {
+/// Returns the objects that an administrator applies: the operator and its permissions. The operator applies the rest, so
+/// that each object has one field manager and the same manifests can be applied again, also with other settings.
+pub fn operator_installation(settings: &ManifestSettings) -> Vec<Value> {
     let mut all = vec![namespace()];
-    all.extend(access());
+    all.extend(operator_access());
+    all.extend(operator(settings));
+    all
+}
+
+/// Returns all objects except CRDs, alerts and the dashboard: [`operator_installation`], then those that the operator
+/// applies.
+pub fn installation(settings: &ManifestSettings) -> Vec<Value> {
+    let mut all = operator_installation(settings);
+    all.extend(operands_access());
     all.extend(guards());
     all.extend(network_policies());
-    all.extend(operator(settings));
     all.extend(controller(settings));
     all.extend(daemon(settings));
     all.extend(server(settings));
@@ -127,7 +141,8 @@ pub fn namespace() -> Value {
                 "name": names::NAMESPACE,
                 "openshift.io/run-level": "",
                 "openshift.io/cluster-monitoring": "true",
-                // The daemon changes its host, which requires privileged pods.
+                // The daemon changes its host, which requires privileged pods. The level applies to a namespace, and
+                // the other components, whose pods are restricted by their own settings, have to be in the same one.
                 "pod-security.kubernetes.io/enforce": "privileged",
                 "pod-security.kubernetes.io/audit": "privileged",
                 "pod-security.kubernetes.io/warn": "privileged",

@@ -5,7 +5,9 @@ use mco_api::vocabulary::labels;
 use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
 
+use super::metrics::push;
 use super::{ManifestSettings, metadata, metrics};
+use crate::options::IgnitionTokens;
 
 /// The metrics port. No other component of the cluster uses 9001.
 pub(super) const METRICS_PORT: u16 = 9001;
@@ -16,6 +18,9 @@ const DAEMON_METRICS_PORT: u16 = 9101;
 const SERVER_METRICS_PORT: u16 = 22627;
 /// The environment variable with a component's log level.
 pub const LOG_LEVEL_VARIABLE: &str = "MCO_LOG_LEVEL";
+/// The key of the token records in their Secret, and where the Secret is mounted.
+pub(crate) const SERVER_TOKENS_KEY: &str = "tokens.json";
+const SERVER_TOKENS_DIRECTORY: &str = "/etc/mcs/tokens";
 /// The path of the program in the image.
 const PROGRAM: &str = "/usr/bin/mco";
 /// Longer than any graceful shutdown of ours.
@@ -41,6 +46,9 @@ pub fn operator(settings: &ManifestSettings) -> Vec<Value> {
     }
     if !settings.templates_image.is_empty() {
         arguments.push(format!("--templates-image={}", settings.templates_image));
+    }
+    if settings.ignition_tokens == IgnitionTokens::Optional {
+        arguments.push("--ignition-tokens=optional".to_owned());
     }
     let container = container(
         component::OPERATOR,
@@ -69,6 +77,19 @@ pub fn operator(settings: &ManifestSettings) -> Vec<Value> {
             ]),
         ),
     ]
+}
+
+/// Returns the controller's objects for a control plane of one node: one replica, and no PodDisruptionBudget, because
+/// the replacement of an evicted pod could not be scheduled and a drain of the node would never end.
+pub fn single_node_controller(settings: &ManifestSettings) -> Vec<Value> {
+    let mut objects = controller(settings);
+    objects.retain(|object| object["kind"] != "PodDisruptionBudget");
+    for object in &mut objects {
+        if object["kind"] == "Deployment" {
+            object["spec"]["replicas"] = json!(1);
+        }
+    }
+    objects
 }
 
 /// Returns the controller's Deployment: two replicas with leader election, so that a failed node costs seconds and not
@@ -185,11 +206,15 @@ pub fn server(settings: &ManifestSettings) -> Vec<Value> {
     let mut arguments = vec![
         "server".to_owned(),
         format!("--secure-port={SERVER_PORT}"),
-        format!("--metrics-port={SERVER_METRICS_PORT}"),
         "--cert=/etc/ssl/mcs/tls.crt".to_owned(),
         "--key=/etc/ssl/mcs/tls.key".to_owned(),
         "--bootstrap-token-dir=/etc/mcs/bootstrap-token".to_owned(),
     ];
+    arguments.extend(metrics::arguments(SERVER_METRICS_PORT));
+    let requires_tokens = settings.ignition_tokens == IgnitionTokens::Required;
+    if requires_tokens {
+        arguments.push(format!("--tokens={SERVER_TOKENS_DIRECTORY}/{SERVER_TOKENS_KEY}"));
+    }
     if !settings.api_server_url.is_empty() {
         arguments.push(format!("--apiserver-url={}", settings.api_server_url));
     }
@@ -222,6 +247,15 @@ pub fn server(settings: &ManifestSettings) -> Vec<Value> {
         {"name": "certs", "secret": {"secretName": names::secret::SERVER_TLS}},
         {"name": "node-bootstrap-token", "secret": {"secretName": names::secret::NODE_BOOTSTRAPPER_TOKEN}},
     ]);
+    if requires_tokens {
+        mount_secret(
+            &mut pod,
+            "ignition-tokens",
+            names::secret::SERVER_TOKENS,
+            SERVER_TOKENS_DIRECTORY,
+        );
+    }
+    metrics::SERVER.equip(&mut pod);
     vec![
         daemon_set(component::SERVER, "1", &pod),
         service(
@@ -232,6 +266,16 @@ pub fn server(settings: &ManifestSettings) -> Vec<Value> {
             ]),
         ),
     ]
+}
+
+/// Mounts a Secret into the pod's container, which does not start without it.
+fn mount_secret(pod: &mut Value, volume: &str, secret: &str, path: &str) {
+    push(
+        &mut pod["volumes"],
+        json!({"name": volume, "secret": {"secretName": secret}}),
+    );
+    let mount = json!({"name": volume, "mountPath": path, "readOnly": true});
+    push(&mut pod["containers"][0]["volumeMounts"], mount);
 }
 
 fn container(name: &str, settings: &ManifestSettings, arguments: &[String], ports: &Value) -> Value {

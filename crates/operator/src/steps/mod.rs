@@ -3,6 +3,7 @@
 
 pub(crate) mod definitions;
 pub(crate) mod evaluation;
+pub(crate) mod ignition_tokens;
 pub(crate) mod machine_configuration;
 pub(crate) mod monitoring;
 pub(crate) mod pools;

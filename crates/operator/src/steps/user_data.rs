@@ -1,8 +1,8 @@
 //! The user data Secrets of new machines: one pointer config per pool.
 //!
 //! `<pool>-user-data-managed` is ours and always current. Others, of an installer or an administrator, belong to their
-//! creators; only their CA follows the config server's, because a machine could not boot with an old one, and their
-//! version follows the boot images where those are updated.
+//! creators; only what a machine could not boot without follows the config server's: its CA, and the token where one is
+//! required. Their version follows the boot images where those are updated.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -29,17 +29,20 @@ use tracing::warn;
 use crate::cluster::{ClusterError, OPERATOR, OperatorClient, failed, metadata};
 use crate::controller_config::config_server;
 use crate::facts::ObservedFacts;
-use crate::options::OperatorOptions;
+use crate::options::{IgnitionTokens, OperatorOptions};
+use crate::steps::ignition_tokens::{self, IgnitionTokenError};
 use crate::steps::serving;
 
-const USER_DATA: &str = "userData";
+pub(super) const USER_DATA: &str = "userData";
 const DISABLE_TEMPLATING: &str = "disableTemplating";
-const NAMESPACE: &str = names::MACHINE_API_NAMESPACE;
+pub(super) const NAMESPACE: &str = names::MACHINE_API_NAMESPACE;
 
 #[derive(Debug, Error)]
 pub enum UserDataError {
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    #[error("the tokens for the config server: {0}")]
+    Tokens(#[from] IgnitionTokenError),
     #[error("the pointer config of pool {pool}: {source}")]
     Pointer {
         pool: String,
@@ -69,31 +72,62 @@ pub async fn user_data(
         return Ok(());
     };
     let authorities = serving::authorities(cluster, facts).await?;
+    let names: Vec<&str> = pools
+        .iter()
+        .filter_map(|pool| pool.metadata.name.as_deref())
+        .collect();
+    let tokens = match options.ignition_tokens {
+        IgnitionTokens::Required => ignition_tokens::present(cluster, &names, Timestamp::now()).await?,
+        IgnitionTokens::Optional => BTreeMap::new(),
+    };
     let mut result = Ok(());
+    let mut wanted = UserDataContext {
+        authorities,
+        upgrade,
+        tokens: BTreeMap::new(),
+    };
     for pool in pools {
-        if let Err(error) = of_pool(cluster, pool, &server, &authorities).await {
-            result = Err(error);
+        let name = pool.metadata.name.as_deref().unwrap_or_default();
+        let pointer = PointerConfig {
+            pool: name,
+            server: &server,
+            authorities: wanted.authorities.as_bytes(),
+            token: tokens.get(name).map(String::as_str),
+            version: SpecVersion::NEWEST,
+        };
+        match of_pool(cluster, pool, &pointer).await {
+            Ok(document) => wanted
+                .tokens
+                .extend(source(&document).zip(tokens.get(name).cloned())),
+            Err(error) => result = Err(error),
         }
     }
-    follow(cluster, &authorities, upgrade).await?;
+    follow(cluster, &wanted).await?;
     result
 }
 
+/// What the user data of other creators has to contain.
+struct UserDataContext {
+    authorities: String,
+    upgrade: Upgrade,
+    /// The tokens by the URL for which they are valid; empty where none is required.
+    tokens: BTreeMap<String, String>,
+}
+
+/// Returns the URL of a pointer config of ours.
+fn source(document: &Value) -> Option<String> {
+    let source = document.pointer("/ignition/config/merge/0/source")?;
+    source.as_str().map(str::to_owned)
+}
+
+/// Writes the pointer config of a pool and returns it.
 async fn of_pool(
     cluster: &OperatorClient,
     pool: &MachineConfigPool,
-    server: &str,
-    authorities: &str,
-) -> Result<(), UserDataError> {
-    let name = pool.metadata.name.as_deref().unwrap_or_default();
-    let document = pointer(&PointerConfig {
-        pool: name,
-        server,
-        authorities: authorities.as_bytes(),
-        token: None,
-        version: SpecVersion::NEWEST,
-    });
-    let document = document.map_err(|source| UserDataError::Pointer {
+    wanted: &PointerConfig<'_>,
+) -> Result<Value, UserDataError> {
+    let name = wanted.pool;
+    let document = pointer(wanted).map_err(|source| UserDataError::Pointer {
         pool: name.to_owned(),
         source,
     })?;
@@ -107,7 +141,7 @@ async fn of_pool(
         let usual = secret(&format!("{name}-user-data"), &document);
         cluster.create_if_absent(&usual).await?;
     }
-    Ok(())
+    Ok(document)
 }
 
 fn secret(name: &str, document: &Value) -> Secret {
@@ -159,7 +193,7 @@ fn owned(mut secret: Secret, pool: &MachineConfigPool) -> Secret {
 }
 
 /// Updates the pointer configs of other creators. One that cannot be updated is logged and does not affect the rest.
-async fn follow(cluster: &OperatorClient, authorities: &str, upgrade: Upgrade) -> Result<(), ClusterError> {
+async fn follow(cluster: &OperatorClient, wanted: &UserDataContext) -> Result<(), ClusterError> {
     let secrets = cluster.within::<Secret>(NAMESPACE);
     let others = ListParams::default().labels(&format!("!{}", labels::MANAGED_CA_BUNDLE));
     let found = secrets.list(&others).await;
@@ -168,7 +202,7 @@ async fn follow(cluster: &OperatorClient, authorities: &str, upgrade: Upgrade) -
     for secret in found {
         let name = secret.metadata.name.clone().unwrap_or_default();
         let data = secret.data.as_ref().and_then(|data| data.get(USER_DATA));
-        let Some(change) = data.and_then(|data| change(&name, &data.0, authorities, upgrade)) else {
+        let Some(change) = data.and_then(|data| change(&name, &data.0, wanted)) else {
             continue;
         };
         let mut patch = json!({
@@ -197,14 +231,14 @@ struct UserDataChange {
     upgraded: bool,
 }
 
-fn change(name: &str, found: &[u8], authorities: &str, upgrade: Upgrade) -> Option<UserDataChange> {
+fn change(name: &str, found: &[u8], wanted: &UserDataContext) -> Option<UserDataChange> {
     let left_alone = |why: &dyn Display| warn!("Secret {NAMESPACE}/{name} is left unchanged: {why}");
-    let trusting = user_data::with_authorities(found, authorities).unwrap_or_else(|why| {
+    let trusting = user_data::with_authorities(found, &wanted.authorities).unwrap_or_else(|why| {
         left_alone(&why);
         None
     });
     let so_far = trusting.as_deref().unwrap_or(found);
-    let upgraded = match upgrade {
+    let upgraded = match wanted.upgrade {
         Upgrade::Never => None,
         Upgrade::ToPresent => user_data::upgraded(so_far).unwrap_or_else(|why| {
             left_alone(&why);
@@ -212,7 +246,14 @@ fn change(name: &str, found: &[u8], authorities: &str, upgrade: Upgrade) -> Opti
         }),
     };
     let is_upgraded = upgraded.is_some();
-    upgraded.or(trusting).map(|user_data| UserDataChange {
+    let current = upgraded.or(trusting);
+    let so_far = current.as_deref().unwrap_or(found);
+    let token_of = |source: &str| wanted.tokens.get(source).map(String::as_str);
+    let authorized = user_data::with_token(so_far, token_of).unwrap_or_else(|why| {
+        warn!("Secret {NAMESPACE}/{name} gets no token: {why}");
+        None
+    });
+    authorized.or(current).map(|user_data| UserDataChange {
         user_data,
         upgraded: is_upgraded,
     })
@@ -234,7 +275,20 @@ mod tests {
         "security": {"tls": {"certificateAuthorities": [{"source": "data:,old"}]}}}}"#;
 
     fn changed(found: &str, upgrade: Upgrade) -> Option<(Value, bool)> {
-        let change = change("worker-user-data", found.as_bytes(), "NEW", upgrade)?;
+        changed_with(found, upgrade, BTreeMap::new())
+    }
+
+    fn changed_with(
+        found: &str,
+        upgrade: Upgrade,
+        tokens: BTreeMap<String, String>,
+    ) -> Option<(Value, bool)> {
+        let wanted = UserDataContext {
+            authorities: "NEW".to_owned(),
+            upgrade,
+            tokens,
+        };
+        let change = change("worker-user-data", found.as_bytes(), &wanted)?;
         Some((
             serde_json::from_slice(&change.user_data).unwrap(),
             change.upgraded,
@@ -258,6 +312,22 @@ mod tests {
             }})
         );
         assert_eq!(changed(&document.to_string(), Upgrade::ToPresent), None);
+    }
+
+    #[test]
+    fn an_upgraded_pointer_config_gets_the_token_of_its_pool() {
+        let tokens = || BTreeMap::from([("https://old/config/worker".to_owned(), "secret".to_owned())]);
+        let (document, upgraded) = changed_with(OLD, Upgrade::ToPresent, tokens()).unwrap();
+        assert!(upgraded);
+        assert_eq!(
+            document["ignition"]["config"]["merge"][0]["httpHeaders"],
+            json!([{"name": "Authorization", "value": "Bearer secret"}])
+        );
+        let (document, _) = changed_with(OLD, Upgrade::Never, tokens()).unwrap();
+        assert!(
+            !document.to_string().contains("secret"),
+            "2.2.0 has no request headers"
+        );
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::DeleteParams;
 use mco_api::vocabulary::names::{self, component};
 use mco_http::tls::{CertificatePairError, CertificateStore};
 use serde_json::Value;
@@ -73,13 +75,19 @@ pub async fn webhook(
     Ok(())
 }
 
-/// Applies the controller's Deployment.
+/// Applies the controller's Deployment. Its replicas and its PodDisruptionBudget follow the size of the control plane.
 pub async fn controller(
     cluster: &OperatorClient,
     settings: &ManifestSettings,
+    single_control_plane: bool,
 ) -> Result<SyncResult, ClusterError> {
-    deploy(cluster, &manifests::controller(settings)).await?;
     let name = component::CONTROLLER;
+    if single_control_plane {
+        remove_budget(cluster, name).await?;
+        deploy(cluster, &manifests::single_node_controller(settings)).await?;
+    } else {
+        deploy(cluster, &manifests::controller(settings)).await?;
+    }
     let found = cluster.within::<Deployment>(names::NAMESPACE).get(name).await;
     let found = found.map_err(failed("reading", || {
         format!("Deployment {}/{name}", names::NAMESPACE)
@@ -108,6 +116,19 @@ pub async fn server(
     deploy(cluster, &manifests::server(settings)).await?;
     let found = daemon_set(cluster, component::SERVER).await?;
     Ok(daemon_set_state(&found))
+}
+
+async fn remove_budget(cluster: &OperatorClient, name: &str) -> Result<(), ClusterError> {
+    let api = cluster.within::<PodDisruptionBudget>(names::NAMESPACE);
+    let context = || format!("PodDisruptionBudget {}/{name}", names::NAMESPACE);
+    let found = api.get_metadata_opt(name).await;
+    if found.map_err(failed("reading", context))?.is_none() {
+        return Ok(());
+    }
+    match api.delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        answer => answer.map(|_| ()).map_err(failed("deleting", context)),
+    }
 }
 
 async fn daemon_set(cluster: &OperatorClient, name: &str) -> Result<DaemonSet, ClusterError> {

@@ -1,7 +1,6 @@
 //! Listeners of the Ignition endpoint and their limits.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,12 +33,6 @@ pub const DEFAULT_LIMITS: ListenerLimits = ListenerLimits {
     drain: Duration::from_mins(1),
 };
 
-/// Listens on one address, or on all of them.
-pub async fn bind(address: Option<IpAddr>, port: u16) -> std::io::Result<TcpListener> {
-    let address = address.unwrap_or(Ipv6Addr::UNSPECIFIED.into());
-    mco_http::bind((address, port).into()).await
-}
-
 /// Serves configurations until `stop`, then waits for open transfers.
 pub async fn serve(
     listener: Listener,
@@ -67,9 +60,14 @@ pub async fn serve(
     mco_http::serve(listener, options, connect, stop).await;
 }
 
-/// Serves `/metrics` and health endpoints over plain HTTP until `stop`.
-pub async fn serve_metrics(socket: TcpListener, app: Arc<IgnitionApp>, stop: CancellationToken) {
-    mco_http::metrics::serve_metrics(socket, ScrapeAccess::default(), ServerHealth(app), stop).await;
+/// Serves `/metrics` and health endpoints until `stop`.
+pub async fn serve_metrics(
+    socket: TcpListener,
+    access: ScrapeAccess,
+    app: Arc<IgnitionApp>,
+    stop: CancellationToken,
+) {
+    mco_http::metrics::serve_metrics(socket, access, ServerHealth(app), stop).await;
 }
 
 struct ServerHealth(Arc<IgnitionApp>);

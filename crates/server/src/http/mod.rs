@@ -11,5 +11,5 @@ mod path;
 
 pub use answer::IgnitionApp;
 pub use guard::TokenGuard;
-pub use listen::{DEFAULT_LIMITS, bind, serve, serve_metrics};
+pub use listen::{DEFAULT_LIMITS, serve, serve_metrics};
 pub use path::is_pool_name;

@@ -69,5 +69,16 @@ fn describe_one(drift: &Drift, now: Timestamp, text: &mut String) {
     if let Some(source) = &drift.set_by {
         let _ = writeln!(text, "  set by MachineConfig {}", escape_control_chars(source));
     }
+    for other in &drift.others {
+        let subject = other
+            .subject
+            .as_deref()
+            .map_or(String::new(), |subject| format!("{subject}: "));
+        let _ = writeln!(
+            text,
+            "  {}",
+            escape_control_chars(&format!("{subject}{}", other.difference))
+        );
+    }
     let _ = writeln!(text, "  compared with {}", escape_control_chars(&drift.config));
 }

@@ -76,8 +76,21 @@ fn describe_pool(pool: &PoolForecast, old: &ParsedConfig, show_contents: bool) -
     if let Some(rollout) = &pool.rollout {
         describe_rollout(rollout, &mut text);
     }
+    for node in &pool.not_drained {
+        let _ = writeln!(
+            text,
+            "  ! {node} is updated without a drain: it is the whole control plane"
+        );
+    }
     for blocker in &pool.blocked {
         let _ = writeln!(text, "  ! a drain would be blocked now: {blocker}");
+    }
+    for loss in &pool.losses {
+        let _ = writeln!(
+            text,
+            "  ! a drain would delete {}",
+            escape_control_chars(&loss.to_string())
+        );
     }
     text
 }

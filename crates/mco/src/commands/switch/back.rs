@@ -8,6 +8,7 @@ use mco_api::vocabulary::names::component;
 use mco_client::switch;
 use mco_core::config::manifest;
 use mco_core::config::semantic;
+use mco_operator::IgnitionTokens;
 use mco_operator::manifests::{self, ManifestSettings};
 use serde_json::Value;
 
@@ -104,6 +105,7 @@ async fn ours(cluster: &SwitchCluster) -> anyhow::Result<Vec<Value>> {
         image: String::new(),
         templates_image: String::new(),
         api_server_url: String::new(),
+        ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
     };
     let mut ours = Vec::new();

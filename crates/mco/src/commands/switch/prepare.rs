@@ -18,6 +18,11 @@ Next, delete the original's workloads, the operator first, and install:
     -n openshift-machine-config-operator --cascade=foreground --ignore-not-found
 ";
 
+const TOKENS: &str = "\
+With optional tokens, machines are created as before: their user data has no token. Later, repeat the
+installation with --ignition-tokens required; see \"New machines\" in docs/install.md.
+";
+
 pub async fn run(arguments: &SwitchPrepare) -> anyhow::Result<CommandOutcome> {
     let cluster = SwitchCluster::new(arguments.connection.client().await?);
     let workloads = workloads(&cluster).await?;
@@ -92,7 +97,7 @@ fn next(workloads: &[Value]) -> String {
     });
     let image = output::escape_control_chars(image.unwrap_or("IMAGE"));
     format!(
-        "\n{NEXT}  mco install --image MCO_IMAGE --templates-image {image} --without-crds |\n    \
-         kubectl apply --server-side --force-conflicts -f -\n"
+        "\n{NEXT}  mco install --image MCO_IMAGE --templates-image {image} --without-crds \\\n    \
+         --ignition-tokens optional | kubectl apply --server-side --force-conflicts -f -\n{TOKENS}"
     )
 }

@@ -1,5 +1,6 @@
 //! The web console of `mco up`, for the user who started it.
 
+use std::io::{self, IsTerminal as _};
 use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::Context;
@@ -15,7 +16,7 @@ use crate::connection::Connection;
 /// Only users on this machine log in here; other machines use the API.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Starts the console and returns the address for one login.
+/// Starts the console and returns the address for one login, or where to find it.
 pub async fn start(
     port: u16,
     directory: &DataDirectory,
@@ -36,10 +37,12 @@ pub async fn start(
         kubeconfig: Some(directory.kubeconfig()),
         context: None,
     };
+    let host = mco_console::local_host()?;
+    let name = format!("{host}:{}", address.port());
     let (announced, mut first) = watch::channel(None);
     let path = directory.console();
     let announce = move |code: &str| {
-        let url = format!("http://{address}/login?code={code}");
+        let url = format!("http://{name}/login?code={code}");
         // Private: the code logs in as the administrator, as the kubeconfig beside it does.
         if let Err(error) = mco_http::write_private(&path, format!("{url}\n").as_bytes()) {
             tracing::error!("writing {}: {error}", path.display());
@@ -51,11 +54,23 @@ pub async fn start(
     let console = mco_console::run(
         listener,
         access,
-        ConsoleOptions::new(VERSION),
+        ConsoleOptions {
+            host: Some(host),
+            ..ConsoleOptions::new(VERSION)
+        },
         components.stop.clone(),
     );
     components.start("the console", async move { Ok(console.await?) });
     let announced = first.wait_for(Option::is_some).await;
     let announced = announced.context("the console did not start")?.clone();
-    announced.context("the console did not start")
+    let announced = announced.context("the console did not start")?;
+    if io::stdout().is_terminal() {
+        return Ok(announced);
+    }
+    // Standard output may be a journal, which other users read.
+    Ok(format!(
+        "http://127.0.0.1:{}; the address for one login is in {}",
+        address.port(),
+        directory.console().display()
+    ))
 }

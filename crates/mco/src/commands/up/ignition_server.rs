@@ -93,7 +93,7 @@ pub async fn run(
         address: Some(address),
         secure_port: port,
         insecure_port: 0,
-        metrics_port: 0,
+        metrics: None,
         certificate: files.certificate(),
         key: files.key(),
         tls_minimum: "VersionTLS12".to_owned(),

@@ -1,0 +1,61 @@
+//! What a connection is doing: whether it has sent a request, and whether one is in progress.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Orders the moments at which connections became idle.
+static SEQUENCE: AtomicU64 = AtomicU64::new(0);
+
+/// The activity of one connection, shared by the connection and its listener.
+#[derive(Debug)]
+pub(crate) struct ConnectionActivity {
+    requests: AtomicU64,
+    in_progress: AtomicUsize,
+    idle_since: AtomicU64,
+}
+
+/// How readily a connection is closed for a new one: first those without any request, then those that have been idle
+/// for longest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EvictionRank {
+    has_requested: bool,
+    idle_since: u64,
+}
+
+impl Default for ConnectionActivity {
+    fn default() -> Self {
+        Self {
+            requests: AtomicU64::new(0),
+            in_progress: AtomicUsize::new(0),
+            idle_since: AtomicU64::new(SEQUENCE.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+}
+
+impl ConnectionActivity {
+    /// Counts a request as in progress until the guard is dropped, which is when its response was sent.
+    pub fn begin(self: &Arc<Self>) -> RequestInProgress {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.in_progress.fetch_add(1, Ordering::Relaxed);
+        RequestInProgress(Arc::clone(self))
+    }
+
+    /// Returns the rank of an idle connection; `None` while a request is in progress.
+    pub fn eviction_rank(&self) -> Option<EvictionRank> {
+        (self.in_progress.load(Ordering::Relaxed) == 0).then(|| EvictionRank {
+            has_requested: self.requests.load(Ordering::Relaxed) > 0,
+            idle_since: self.idle_since.load(Ordering::Relaxed),
+        })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct RequestInProgress(Arc<ConnectionActivity>);
+
+impl Drop for RequestInProgress {
+    fn drop(&mut self) {
+        let now = SEQUENCE.fetch_add(1, Ordering::Relaxed);
+        self.0.idle_since.store(now, Ordering::Relaxed);
+        self.0.in_progress.fetch_sub(1, Ordering::Relaxed);
+    }
+}

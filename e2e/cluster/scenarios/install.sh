@@ -1,0 +1,96 @@
+# Installation, and nodes that are adopted.
+# shellcheck shell=bash
+
+profile_scenarios() { # PROFILE
+    local quick=(
+        installs_as_documented
+        nodes_are_adopted
+        it_can_be_applied_again
+        a_file_reaches_all_workers_with_drain_and_reboot
+        kernel_arguments_are_set_by_a_daemon_in_a_pod
+        the_only_control_plane_node_is_updated_without_a_drain
+        drift_is_reported_and_healed_by_hand
+        the_operator_is_quiet
+    )
+    local more=(
+        a_pause_holds_the_rollout
+        an_administrators_cordon_stays
+        the_leader_is_killed_during_a_drain
+        the_api_server_restarts_during_a_rollout
+        a_dead_node_does_not_stop_the_installation
+        uninstalls
+    )
+    case $1 in
+        quick) printf '%s\n' "${quick[@]}" ;;
+        full) printf '%s\n' "${quick[@]}" "${more[@]}" ;;
+        *) fail "unknown profile $1 (expected quick or full)" ;;
+    esac
+}
+
+# The base templates are for machines that boot from our server. These machines are kubeadm's, so their base is one file.
+templates_image() {
+    local tree=$work/templates/etc/mcc/templates role
+    for role in master worker; do
+        mkdir -p "$tree/$role/00-$role/_base/files"
+        cat >"$tree/$role/00-$role/_base/files/marker.yaml" <<END
+mode: 0644
+path: "/etc/mco-e2e-base"
+contents:
+  inline: |
+    $role
+END
+    done
+    install -D -m 0755 /bin/busybox "$work/templates/bin/cp"
+    local container
+    container=$(image_tool from scratch)
+    image_tool copy -q "$container" "$work/templates" / >/dev/null
+    image_tool config --env PATH=/bin --user 65534:65534 "$container"
+    image_tool commit -q --rm "$container" "$IMAGE_REPOSITORY/templates:e2e" >/dev/null
+    image_tool push -q "$IMAGE_REPOSITORY/templates:e2e" "docker-archive:$work/templates.tar:$IMAGE_REPOSITORY/templates:e2e"
+}
+
+installs_as_documented() {
+    local machine
+    templates_image
+    for machine in $CONTROL_PLANES; do
+        import_image "$machine" "$work/templates.tar"
+        kubectl label node "$machine" node-role.kubernetes.io/master= >/dev/null
+    done
+    for machine in $WORKERS; do
+        kubectl label node "$machine" node-role.kubernetes.io/worker= >/dev/null
+    done
+    mco install --image "$MCO_IMAGE" --templates-image "$IMAGE_REPOSITORY/templates:e2e" >"$work/install.yaml"
+    kubectl apply --server-side -f "$work/install.yaml" >"$work/install.log" 2>&1 \
+        || { cat "$work/install.log" >&2; fail "kubectl apply failed"; }
+    # Operator, controller and server on the one control-plane node, and a daemon on every node.
+    eventually 120 "all pods run" pods_ready $((3 + $(wc -w <<<"$MACHINES")))
+    kubectl -n "$NAMESPACE" get pods -o wide >&2
+    expect "one replica on one control-plane node" \
+        test "$(kubectl -n "$NAMESPACE" get deployment machine-config-controller -o 'jsonpath={.spec.replicas}')" = 1
+    expect "no budget that a drain could never satisfy" \
+        test -z "$(kubectl -n "$NAMESPACE" get pdb -o name)"
+}
+
+it_can_be_applied_again() {
+    kubectl apply --server-side -f "$work/install.yaml" >"$work/again.log" 2>&1 \
+        || { cat "$work/again.log" >&2; fail "applying the same manifests again fails"; }
+    expect "no pod was replaced" pods_ready $((3 + $(wc -w <<<"$MACHINES")))
+}
+
+nodes_are_adopted() {
+    local machine role pool
+    eventually 60 "the pools are rendered" test -n "$(target_of worker)" -a -n "$(target_of master)"
+    for machine in $MACHINES; do
+        role=worker
+        [[ " $WORKERS " == *" $machine "* ]] || role=master
+        echo "$role" >"$work/$machine/etc/mco-e2e-base"
+        chmod 0644 "$work/$machine/etc/mco-e2e-base"
+        kubectl annotate node "$machine" "$PREFIX/currentConfig=$(target_of "$role")" >/dev/null
+    done
+    for pool in master worker; do
+        eventually "$NODE_PATIENCE" "pool $pool is updated" pool_is_updated "$pool"
+    done
+    for machine in $MACHINES; do
+        expect "$machine was not rebooted" test "$(boots "$machine")" = 1
+    done
+}
