@@ -29,6 +29,8 @@ pub struct Listener {
 /// How connections of a listener are served.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
+    /// The component in the metric of panics.
+    pub component: &'static str,
     pub protocol: HttpProtocol,
     pub limits: ListenerLimits,
     pub metrics: ConnectionMetrics,
@@ -41,6 +43,7 @@ pub struct ServeOptions {
 impl ServeOptions {
     pub fn new(protocol: HttpProtocol, limits: ListenerLimits) -> Self {
         Self {
+            component: "http",
             protocol,
             limits,
             metrics: ConnectionMetrics::default(),

@@ -34,7 +34,7 @@ const LOGINS: usize = 4;
 pub struct ConsoleApp {
     access: ConsoleAccess,
     sessions: Sessions,
-    options: ConsoleOptions,
+    options: Arc<ConsoleOptions>,
     cookie: String,
     streams: Arc<Semaphore>,
     logins: Semaphore,
@@ -51,7 +51,7 @@ impl ConsoleApp {
         Self {
             access,
             sessions: Sessions::default(),
-            options,
+            options: Arc::new(options),
             cookie,
             streams: Arc::new(Semaphore::new(STREAMS)),
             logins: Semaphore::new(LOGINS),
