@@ -195,17 +195,20 @@ async fn list<K>(client: &Client, attempt: &str) -> Result<Vec<K>, ReadError>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    let objects = guarded::<K>(client, attempt)
-        .await?
-        .into_iter()
-        .map(|object| object.0);
-    objects
-        .collect::<Result<_, _>>()
-        .map_err(|invalid| ReadError::Unreadable {
-            attempt: attempt.to_owned(),
-            object: format!("{} {}", K::kind(&()), described(&invalid)),
-            message: invalid.error,
-        })
+    let mut objects = Vec::new();
+    for object in guarded::<K>(client, attempt).await? {
+        match object.0 {
+            Ok(object) => objects.push(object),
+            Err(invalid) => {
+                return Err(ReadError::Unreadable {
+                    attempt: attempt.to_owned(),
+                    object: format!("{} {}", K::kind(&()), described(&invalid)),
+                    message: invalid.error,
+                });
+            }
+        }
+    }
+    Ok(objects)
 }
 
 /// Lists objects and decodes them one by one, so that an error names its object.

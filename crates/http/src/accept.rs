@@ -61,6 +61,7 @@ pub async fn serve<H: RequestHandler>(
     connect: impl Fn(&ConnectionPeer) -> H + Send + Sync + 'static,
     stop: CancellationToken,
 ) {
+    mco_telemetry::export_panics_of(options.component);
     let Listener { socket, transport } = listener;
     let limits = options.limits;
     let metrics = options.metrics.clone();

@@ -32,6 +32,7 @@ pub async fn run_worker<K, F, E>(
     F: Future<Output = Result<Requeue, E>> + Send + 'static,
     E: ReconcileError,
 {
+    mco_telemetry::export_panics_of(controller);
     let reconcile = Arc::new(reconcile);
     let mut running: JoinSet<(K, Requeue)> = JoinSet::new();
     loop {

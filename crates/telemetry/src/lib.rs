@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
-pub use panics::{count_panic, panics_of};
+pub use panics::{count_panic, export_panics_of, panics_of};
 pub use unreadable::{UnreadableReport, report_unreadable, unreadable_objects};
 
 /// The end marker of the text format, which occurs once.
@@ -46,5 +46,23 @@ mod tests {
             text.contains("\nmco_panics_total{component=\"append\"} 1\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_component_without_panics_has_a_series() {
+        export_panics_of("calm");
+        let text = append_to("").unwrap();
+        assert!(
+            text.contains("\nmco_panics_total{component=\"calm\"} 0\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn every_metric_is_documented() {
+        export_panics_of("documented");
+        let _report = report_unreadable("Documented", "a", "broken");
+        let exposed = mco_testkit::metrics::exposed_names(&append_to("").unwrap());
+        assert_eq!(exposed, mco_testkit::metrics::documented("all"));
     }
 }

@@ -1,5 +1,6 @@
 //! Verification of embedded contents against the hash in a config.
 
+use std::fmt::Write as _;
 use std::io::Read;
 
 use flate2::read::MultiGzDecoder;
@@ -70,11 +71,11 @@ fn digest<D: Digest>(mut contents: impl Read, limit: usize) -> Result<String, De
         }
         digest.update(buffer.get(..read).unwrap_or_default());
     }
-    Ok(digest
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
+    let hex = digest.finalize().iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    });
+    Ok(hex)
 }
 
 #[cfg(test)]

@@ -147,3 +147,40 @@ fn selected(pools: Vec<PoolOverview>, wanted: &[String]) -> anyhow::Result<Vec<P
     let chosen = |pool: &PoolOverview| wanted.is_empty() || wanted.contains(&pool.name);
     Ok(pools.into_iter().filter(chosen).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_node_that_cannot_be_read_does_not_hide_the_others() {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let node = |name: &str| {
+                let labels = json!({"node-role.kubernetes.io/worker": ""});
+                json!({"metadata": {"name": name, "labels": labels}})
+            };
+            let mut bad = node("bad");
+            bad["status"] = json!({"addresses": [null]});
+            let selector = json!({"matchLabels": {"node-role.kubernetes.io/worker": ""}});
+            let items = match request.uri().path().rsplit('/').next() {
+                Some("nodes") => json!([node("good-0"), bad, node("good-1")]),
+                Some("machineconfigpools") => {
+                    json!([{"metadata": {"name": "worker"}, "spec": {"nodeSelector": selector}}])
+                }
+                _ => json!([]),
+            };
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
+            Ok::<_, std::convert::Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
+        });
+        let pools = read(&Client::new(service, "default")).await.unwrap();
+        let names: Vec<_> = pools[0].nodes.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(
+            (pools[0].name.as_str(), names),
+            ("worker", vec!["good-0", "good-1"])
+        );
+    }
+}
