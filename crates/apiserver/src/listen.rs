@@ -70,6 +70,7 @@ pub(crate) async fn serve(
         transport: ListenerTransport::Tls(TlsAcceptor::from(Arc::new(config))),
     };
     let options = ServeOptions {
+        component: "apiserver",
         internal_error,
         ..ServeOptions::new(HttpProtocol::Http1AndHttp2(Http2Limits::default()), LIMITS)
     };

@@ -129,7 +129,7 @@ impl ApiMetrics {
         self.values.revision.set(revision);
         let mut encoded = String::new();
         text::encode(&mut encoded, &self.values.registry)?;
-        Ok(encoded)
+        mco_telemetry::append_to(&encoded)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::{ApiResource, DeserializeGuard, GroupVersionKind};
 use kube::{Api, Client};
 use mco_api::vocabulary::names;
 use mco_api::{MachineConfig, MachineConfigPool, MachineConfiguration};
@@ -45,6 +45,13 @@ pub enum ReadError {
         attempt: String,
         #[source]
         source: Box<kube::Error>,
+    },
+    #[error("cannot {attempt}: {object} cannot be read: {message}")]
+    Unreadable {
+        attempt: String,
+        /// Kind and name.
+        object: String,
+        message: String,
     },
     #[error(transparent)]
     Invalid(#[from] Box<InvalidObject>),
@@ -90,6 +97,8 @@ pub struct Found {
     /// The target of each pool.
     pub current: BTreeMap<String, ParsedConfig>,
     pub nodes: Vec<Node>,
+    /// Nodes that cannot be decoded, with the reason. Controllers leave them out as well.
+    pub unreadable_nodes: Vec<String>,
     pub pods: Vec<Pod>,
     pub budgets: Vec<PodDisruptionBudget>,
     pub rules: AdministratorRules,
@@ -98,10 +107,20 @@ pub struct Found {
 /// Reads all inputs of a forecast.
 pub async fn read(client: &Client) -> Result<Found, ReadError> {
     let ClusterSources { objects, current } = sources(client).await?;
+    let (mut nodes, mut unreadable_nodes) = (Vec::new(), Vec::new());
+    for node in guarded::<Node>(client, "list the nodes").await? {
+        match node.0 {
+            Ok(node) => nodes.push(node),
+            Err(invalid) => {
+                unreadable_nodes.push(format!("{} cannot be read: {invalid}", described(&invalid)))
+            }
+        }
+    }
     Ok(Found {
         objects,
         current,
-        nodes: list(client, "list the nodes").await?,
+        nodes,
+        unreadable_nodes,
         pods: list(client, "list the pods").await?,
         budgets: list(client, "list the disruption budgets").await?,
         rules: rules(client).await?,
@@ -176,8 +195,38 @@ async fn list<K>(client: &Client, attempt: &str) -> Result<Vec<K>, ReadError>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    let list = Api::<K>::all(client.clone()).list(&ListParams::default()).await;
-    Ok(to_read_error(list, attempt)?.items)
+    let mut objects = Vec::new();
+    for object in guarded::<K>(client, attempt).await? {
+        match object.0 {
+            Ok(object) => objects.push(object),
+            Err(invalid) => {
+                return Err(ReadError::Unreadable {
+                    attempt: attempt.to_owned(),
+                    object: format!("{} {}", K::kind(&()), described(&invalid)),
+                    message: invalid.error,
+                });
+            }
+        }
+    }
+    Ok(objects)
+}
+
+/// Lists objects and decodes them one by one, so that an error names its object.
+async fn guarded<K>(client: &Client, attempt: &str) -> Result<Vec<DeserializeGuard<K>>, ReadError>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let api = Api::<DeserializeGuard<K>>::all(client.clone());
+    Ok(to_read_error(api.list(&ListParams::default()).await, attempt)?.items)
+}
+
+/// Returns the quoted name of an object that cannot be decoded.
+fn described(invalid: &kube::core::error_boundary::InvalidObject) -> String {
+    let name = invalid.metadata.name.as_deref().unwrap_or_default();
+    match &invalid.metadata.namespace {
+        Some(namespace) => format!("{:?}", format!("{namespace}/{name}")),
+        None => format!("{name:?}"),
+    }
 }
 
 async fn others(client: &Client, group: &str, version: &str, kind: &str) -> Result<Vec<Manifest>, ReadError> {

@@ -21,6 +21,9 @@ pub struct PlanReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ObjectForecast>,
     pub pools: Vec<PoolForecast>,
+    /// Nodes that are not part of the forecast, because they cannot be decoded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable_nodes: Vec<String>,
     /// The targets of the pools.
     #[serde(skip)]
     pub current: BTreeMap<String, ParsedConfig>,
@@ -86,6 +89,7 @@ pub async fn plan(
         refused,
         objects: forecast::objects(&after),
         pools: forecast::forecast(&after, identity, &situation),
+        unreadable_nodes: found.unreadable_nodes,
         current: situation.current,
     })
 }

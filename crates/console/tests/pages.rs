@@ -283,6 +283,7 @@ fn a_plan_shows_names_changes_cost_and_waves() {
         ..PlanContext::default()
     };
     let report = PlanReport {
+        unreadable_nodes: Vec::new(),
         refused,
         objects: Vec::new(),
         pools: forecast::forecast(

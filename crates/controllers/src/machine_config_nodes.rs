@@ -25,7 +25,14 @@ const MANAGER: FieldManager = FieldManager::new("machine-config-controller-nodes
 pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue, Error> {
     let existing = ctx.stores.machine_config_nodes.get(&name);
     let Some(node) = ctx.stores.nodes.get(&name) else {
-        if existing.is_some() {
+        // A Node that cannot be decoded still exists.
+        let is_unreadable = ctx
+            .stores
+            .nodes
+            .unreadable()
+            .iter()
+            .any(|node| node.key() == name);
+        if existing.is_some() && !is_unreadable {
             delete(&ctx, &name).await?;
         }
         return Ok(Requeue::OnChange);

@@ -16,7 +16,9 @@ use mco_core::config::skew::{self, ControllerVersions};
 use mco_core::generators::os_streams::ReleaseStreams;
 use mco_core::pipeline::{self, BaseConfigs, PoolInputs, RenderFailure, RenderedPool};
 use mco_core::rollout::PlannedEvent;
-use mco_runtime::{ErrorClass, FieldManager, ReconcileError as _, Requeue, is_already_exists, object_name};
+use mco_runtime::{
+    ErrorClass, FieldManager, ReconcileError as _, Requeue, is_already_exists, object_name, run_blocking,
+};
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
@@ -48,7 +50,7 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
         GatheredInputs::Incomplete => return Ok(Requeue::NotReady(Some(SOURCES_POLL))),
         GatheredInputs::Failed(why) => RenderResult::Failed(why),
         GatheredInputs::Complete(inputs) => {
-            match tokio::task::spawn_blocking(move || inputs.render()).await {
+            match run_blocking("render", format!("pool {name:?}"), move || inputs.render()).await {
                 Ok(Ok(rendered)) => {
                     finish(&ctx, &pool, rendered, started).await?;
                     RenderResult::Rendered
@@ -60,7 +62,7 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
                     return selects_everything(&ctx, &pool).await;
                 }
                 Ok(Err(failure)) => RenderResult::Failed(failure.to_string()),
-                Err(ended) => RenderResult::Failed(format!("rendering ended: {ended}")),
+                Err(failed) => RenderResult::Failed(failed.to_string()),
             }
         }
     };

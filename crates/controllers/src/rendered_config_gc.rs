@@ -22,8 +22,19 @@ const RESYNC: Duration = Duration::from_mins(10);
 
 /// Protects, releases and deletes rendered MachineConfigs as [`retention::steps`] decides.
 pub(crate) async fn reconcile(ctx: Arc<Context>, (): ()) -> Result<Requeue, Error> {
+    let stores = &ctx.stores;
+    let unreadable = [
+        stores.nodes.unreadable(),
+        stores.pools.unreadable(),
+        stores.os_builds.unreadable(),
+    ]
+    .concat();
+    if let Some(object) = unreadable.first() {
+        // It may use any config.
+        debug!("no rendered config is deleted: {object}");
+        return Ok(Requeue::After(RESYNC));
+    }
     let steps: Vec<(String, RetentionStep)> = {
-        let stores = &ctx.stores;
         let (nodes, pools, builds) = (stores.nodes.all(), stores.pools.all(), stores.os_builds.all());
         let configs = stores.config_metadata.all();
         let used = rendered_configs::in_use(

@@ -10,7 +10,7 @@ use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations;
 use mco_core::config::parsed_config::SourceConfig;
 use mco_core::config::rendered_configs;
-use mco_runtime::Requeue;
+use mco_runtime::{Requeue, run_blocking};
 use parking_lot::RwLock;
 
 use crate::context::Context;
@@ -88,9 +88,11 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
 /// Parses on another thread, because a large config would block the others.
 async fn parse(config: MachineConfig) -> Result<Arc<SourceConfig>, String> {
     let name = config.metadata.name.clone().unwrap_or_default();
-    tokio::task::spawn_blocking(|| Arc::new(SourceConfig::new(config)))
-        .await
-        .map_err(|ended| format!("MachineConfig {name:?} cannot be parsed: {ended}"))
+    run_blocking("source-cache", format!("MachineConfig {name:?}"), || {
+        Arc::new(SourceConfig::new(config))
+    })
+    .await
+    .map_err(|failed| failed.to_string())
 }
 
 /// Applies the response of a write of this process, so that no reader takes the replaced version for the current one.

@@ -13,7 +13,9 @@ use mco_core::generators::generated::Generator;
 use mco_core::generators::templates;
 use mco_core::generators::templates::status::{self, TemplateOutcome};
 use mco_core::pipeline::{BaseConfigs, BaseSettings, ClusterObjects, GeneratedConfig};
-use mco_runtime::{ErrorClass, FieldManager, ReconcileError as _, Requeue, is_not_found, object_name};
+use mco_runtime::{
+    ErrorClass, FieldManager, ReconcileError as _, Requeue, is_not_found, object_name, run_blocking,
+};
 use serde_json::json;
 use tracing::{error, info};
 
@@ -122,7 +124,8 @@ async fn publish(ctx: &Context, rendered: BaseConfigs) -> Result<(), Error> {
     written
 }
 
-async fn render(ctx: &Context, config: &Arc<ControllerConfig>) -> Result<BaseConfigs, TemplateFailure> {
+/// Renders on another thread, because templates take longer than a request may wait.
+async fn render(ctx: &Arc<Context>, config: &Arc<ControllerConfig>) -> Result<BaseConfigs, TemplateFailure> {
     let pull_secret = pull_secret(ctx, config).await?;
     let singleton = names::SINGLETON;
     let objects = ClusterObjects {
@@ -130,14 +133,20 @@ async fn render(ctx: &Context, config: &Arc<ControllerConfig>) -> Result<BaseCon
         api_server: ctx.stores.api_servers.get(singleton).map(Arc::unwrap_or_clone),
         ..ClusterObjects::default()
     };
-    let settings = BaseSettings {
-        templates: &ctx.options.templates,
-        pull_secret: &pull_secret,
-        version: &ctx.options.source_version,
-        payload_version: ctx.options.release_version.as_deref(),
-    };
-    BaseConfigs::render(&objects, config, &settings)
-        .map_err(|problem| TemplateFailure::Inputs(problem.to_string()))
+    let (ctx, config) = (Arc::clone(ctx), Arc::clone(config));
+    let rendered = run_blocking("templates", "the base configs", move || {
+        let settings = BaseSettings {
+            templates: &ctx.options.templates,
+            pull_secret: &pull_secret,
+            version: &ctx.options.source_version,
+            payload_version: ctx.options.release_version.as_deref(),
+        };
+        BaseConfigs::render(&objects, &config, &settings)
+    });
+    match rendered.await {
+        Ok(rendered) => rendered.map_err(|problem| TemplateFailure::Inputs(problem.to_string())),
+        Err(failed) => Err(TemplateFailure::Context(Error::Invalid(failed.to_string()))),
+    }
 }
 
 /// Returns the registry credentials as compact JSON; empty when the cluster has none. They appear in no message.

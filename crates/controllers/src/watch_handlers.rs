@@ -471,7 +471,7 @@ mod tests {
             assert_eq!(pool().as_deref(), Some("infra"));
         }
         assert_eq!(ctx.membership.nodes_of("worker"), [""; 0]);
-        ctx.stores.nodes.follow(listed(Vec::new())).await;
+        ctx.stores.nodes.follow(listed(Vec::<Node>::new())).await;
         assert_eq!(pool(), None);
     }
 

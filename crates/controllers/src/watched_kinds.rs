@@ -25,11 +25,12 @@ use mco_api::{
     MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
 };
 use mco_core::generators::generated::Generator;
-use mco_runtime::{ObjectChange, Store};
+use mco_runtime::{Lenient, ObjectChange, Store};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use crate::context::Context;
+use crate::error::Error;
 use crate::transforms::{machine_config_node, node, without_managed_fields};
 use crate::watch_handlers::{self as on, spec_or_metadata_changed};
 
@@ -43,7 +44,7 @@ macro_rules! watched_kinds {
 
         impl WatchStores {
             pub fn new(ctx: &Weak<Context>) -> Self {
-                Self { $($field: store(ctx, $transform, $on_change),)* }
+                Self { $($field: store(ctx, $transform, $on_change),)* }.keep_last_readable()
             }
 
             /// Starts one watch per kind.
@@ -101,6 +102,55 @@ watched_kinds! {
     /// All of them: one with another name has no effect, which is reported on it.
     node_settings: NodeSettings = everywhere, without_managed_fields, on::node_settings;
     schedulers: Scheduler = named(SINGLETON), without_managed_fields, on::scheduler;
+}
+
+impl WatchStores {
+    /// Keeps objects that can no longer be decoded where their absence has an effect: nodes would change their pool,
+    /// and settings would fall back to defaults. Nodes are left out; user configs are left out as well, and stop only
+    /// their generator.
+    fn keep_last_readable(self) -> Self {
+        Self {
+            pools: self.pools.keep_last_readable(),
+            config_metadata: self.config_metadata.keep_last_readable(),
+            controller_configs: self.controller_configs.keep_last_readable(),
+            machine_configurations: self.machine_configurations.keep_last_readable(),
+            os_configs: self.os_configs.keep_last_readable(),
+            os_builds: self.os_builds.keep_last_readable(),
+            os_streams: self.os_streams.keep_last_readable(),
+            os_images: self.os_images.keep_last_readable(),
+            cluster_versions: self.cluster_versions.keep_last_readable(),
+            feature_gates: self.feature_gates.keep_last_readable(),
+            api_servers: self.api_servers.keep_last_readable(),
+            pull_secrets: self.pull_secrets.keep_last_readable(),
+            node_settings: self.node_settings.keep_last_readable(),
+            schedulers: self.schedulers.keep_last_readable(),
+            ..self
+        }
+    }
+
+    /// Refuses to generate configs while an object that they depend on cannot be decoded: without it, its configs
+    /// would be removed from the nodes.
+    pub fn require_readable_inputs(&self, generator: Generator) -> Result<(), Error> {
+        let unreadable = match generator {
+            Generator::Templates => Vec::new(),
+            Generator::Kubelet => self.kubelet_configs.unreadable(),
+            Generator::ContainerRuntime => self.runtime_configs.unreadable(),
+            Generator::CredentialProvider => self.credential_providers.unreadable(),
+            Generator::Registries => [
+                self.images.unreadable(),
+                self.digest_mirrors.unreadable(),
+                self.tag_mirrors.unreadable(),
+                self.content_policies.unreadable(),
+                self.cluster_image_policies.unreadable(),
+                self.image_policies.unreadable(),
+            ]
+            .concat(),
+        };
+        match unreadable.first() {
+            Some(object) => Err(Error::Invalid(object.to_string())),
+            None => Ok(()),
+        }
+    }
 }
 
 fn enqueue_if(ctx: &Context, generator: Generator, changed: bool) {
@@ -167,7 +217,7 @@ where
 fn follow<K>(
     ctx: Arc<Context>,
     store: fn(&WatchStores) -> &Store<K>,
-    select: impl FnOnce(Client) -> (Api<K>, watcher::Config),
+    select: impl FnOnce(Client) -> (Api<Lenient<K>>, watcher::Config),
 ) -> impl Future<Output = &'static str> + Send + 'static
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,

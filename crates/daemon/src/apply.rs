@@ -246,6 +246,7 @@ fn obstacles(request: &ApplyRequest<'_>) -> Vec<Problem> {
         obstacles.retain(|problem| {
             !["spec.config.storage.directories", "spec.config.storage.links"].contains(&problem.path.as_str())
         });
+        obstacles.extend(reconcilable::first_boot_only(request.old, request.new));
     }
     obstacles
 }

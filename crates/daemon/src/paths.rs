@@ -18,7 +18,7 @@ pub const INSTALLED_CONFIG: &str = "/etc/mcs-machine-config-content.json";
 /// Presets written by Ignition; after the first sync the distribution's own apply again.
 pub const IGNITION_PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
 /// While it exists, validation is skipped and everything is applied again.
-pub const FORCE_FILE: &str = mco_core::config::validate::FORCE_FILE;
+pub const FORCE_FILE: &str = mco_core::config::applicability::FORCE_FILE;
 
 /// The MachineConfig to apply again after a revert from a built image.
 pub const REVERT_CONFIG: &str = "/etc/mco/machineconfig-revert.json";

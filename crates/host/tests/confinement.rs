@@ -1,5 +1,5 @@
 //! Confinement: nothing planted inside a root, or written in a path, leads outside.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -218,4 +218,122 @@ fn missing_parents_are_created_once_and_outermost_first() {
     assert!(Path::new(&trap.inside("etc/a/b")).is_dir());
     assert!(!trap.root.remove_directory(&path("/etc/a")).unwrap());
     assert!(trap.root.remove_directory(&path("/etc/a/b")).unwrap());
+}
+
+/// The user of the tests below that is not trusted.
+const CORE: u32 = 1000;
+
+/// Returns a root with enforced owners and a home directory of [`CORE`]; `None` without the privilege to change owners.
+fn with_home() -> Option<Trap> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: owners can only be changed by root");
+        return None;
+    }
+    let mut trap = Trap::new();
+    trap.root = Root::open(&trap.directory.path().join("root"), Ownership::Enforced).unwrap();
+    fs::create_dir_all(trap.inside("home/core/.ssh")).unwrap();
+    for path in ["home/core", "home/core/.ssh"] {
+        std::os::unix::fs::chown(trap.inside(path), Some(CORE), Some(CORE)).unwrap();
+    }
+    Some(trap)
+}
+
+fn link_of(trap: &Trap, owner: u32, target: &str, path: &str) {
+    symlink(target, trap.inside(path)).unwrap();
+    std::os::unix::fs::lchown(trap.inside(path), Some(owner), Some(owner)).unwrap();
+}
+
+#[track_caller]
+fn assert_untrusted<T: std::fmt::Debug>(result: Result<T, FsError>, expected: &str) {
+    match result.unwrap_err() {
+        FsError::UntrustedLink { link, owner, .. } => assert_eq!((link.as_str(), owner), (expected, CORE)),
+        other => assert!(matches!(other, FsError::UntrustedLink { .. }), "{other}"),
+    }
+}
+
+#[test]
+fn a_link_in_a_users_directory_does_not_redirect_root() {
+    let Some(trap) = with_home() else { return };
+    fs::create_dir(trap.inside("etc/cron.hourly")).unwrap();
+    link_of(
+        &trap,
+        CORE,
+        "/etc/cron.hourly",
+        "home/core/.ssh/authorized_keys.d",
+    );
+    link_of(&trap, CORE, "../../etc", "home/core/sub");
+    link_of(&trap, CORE, "/etc/shadow", "home/core/file");
+    fs::write(trap.inside("etc/shadow"), "secret").unwrap();
+    let keys = path("/home/core/.ssh/authorized_keys.d/ignition");
+    let link = "/home/core/.ssh/authorized_keys.d";
+    let root = &trap.root;
+    assert_untrusted(root.create_file(&keys, PLAIN, b"x", None, Durability::Now), link);
+    assert_untrusted(root.write_atomically(&keys, PLAIN, b"x"), link);
+    assert_untrusted(root.entry(&keys), link);
+    assert_untrusted(root.missing_directories(&keys.parent().unwrap()), link);
+    assert_untrusted(root.remove_file(&path("/home/core/sub/shadow")), "/home/core/sub");
+    assert_untrusted(root.symlink("x", &path("/home/core/sub/link")), "/home/core/sub");
+    assert_untrusted(
+        root.create_directory(&path("/home/core/sub/a"), PLAIN),
+        "/home/core/sub",
+    );
+    assert_untrusted(
+        root.rename(&path("/etc/shadow"), &path("/home/core/sub/moved")),
+        "/home/core/sub",
+    );
+    assert_untrusted(root.read(&path("/home/core/file"), 100), "/home/core/file");
+    assert_eq!(fs::read_dir(trap.inside("etc/cron.hourly")).unwrap().count(), 0);
+    assert_eq!(fs::read_to_string(trap.inside("etc/shadow")).unwrap(), "secret");
+}
+
+#[test]
+fn a_link_of_a_user_in_a_shared_directory_of_root_is_not_followed() {
+    let Some(trap) = with_home() else { return };
+    fs::create_dir(trap.inside("tmp")).unwrap();
+    link_of(&trap, CORE, "/etc", "tmp/etc");
+    assert_untrusted(
+        trap.root.write_atomically(&path("/tmp/etc/x"), PLAIN, b"x"),
+        "/tmp/etc",
+    );
+}
+
+#[test]
+fn a_directory_of_root_below_a_users_directory_does_not_make_its_links_trusted() {
+    let Some(trap) = with_home() else { return };
+    // The user can rename the directory, and so put its link wherever a config writes below the home directory.
+    fs::create_dir(trap.inside("home/core/backup")).unwrap();
+    link_of(&trap, 0, "/etc", "home/core/backup/etc");
+    assert_untrusted(
+        trap.root
+            .write_atomically(&path("/home/core/backup/etc/x"), PLAIN, b"x"),
+        "/home/core/backup/etc",
+    );
+}
+
+#[test]
+fn links_of_root_are_followed_on_the_way_to_a_users_directory() {
+    let Some(trap) = with_home() else { return };
+    fs::create_dir_all(trap.inside("var")).unwrap();
+    fs::create_dir_all(trap.inside("run")).unwrap();
+    fs::create_dir_all(trap.inside("usr/lib")).unwrap();
+    fs::rename(trap.inside("home"), trap.inside("var/home")).unwrap();
+    link_of(&trap, 0, "var/home", "home");
+    link_of(&trap, 0, "../run", "var/run");
+    link_of(&trap, 0, "usr/lib", "lib");
+    link_of(&trap, 0, "/lib/../lib/./modules", "etc/modules");
+    fs::create_dir(trap.inside("usr/lib/modules")).unwrap();
+    for (name, found) in [
+        ("/home/core/.ssh/keys", "var/home/core/.ssh/keys"),
+        ("/var/run/a", "run/a"),
+        ("/lib/a", "usr/lib/a"),
+        ("/etc/modules/a", "usr/lib/modules/a"),
+    ] {
+        trap.root.write_atomically(&path(name), PLAIN, b"x").unwrap();
+        assert_eq!(fs::read_to_string(trap.inside(found)).unwrap(), "x", "{name}");
+    }
+    link_of(&trap, 0, "loop", "etc/loop");
+    assert!(matches!(
+        trap.root.read(&path("/etc/loop"), 1),
+        Err(FsError::Failed { .. })
+    ));
 }

@@ -30,6 +30,8 @@ pub struct Listener {
 /// How connections of a listener are served.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
+    /// The component in the metric of panics.
+    pub component: &'static str,
     pub protocol: HttpProtocol,
     pub limits: ListenerLimits,
     pub metrics: ConnectionMetrics,
@@ -42,6 +44,7 @@ pub struct ServeOptions {
 impl ServeOptions {
     pub fn new(protocol: HttpProtocol, limits: ListenerLimits) -> Self {
         Self {
+            component: "http",
             protocol,
             limits,
             metrics: ConnectionMetrics::default(),
@@ -59,6 +62,7 @@ pub async fn serve<H: RequestHandler>(
     connect: impl Fn(&ConnectionPeer) -> H + Send + Sync + 'static,
     stop: CancellationToken,
 ) {
+    mco_telemetry::export_panics_of(options.component);
     let Listener { socket, transport } = listener;
     let limits = options.limits;
     let metrics = options.metrics.clone();

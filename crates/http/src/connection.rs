@@ -27,7 +27,7 @@ use crate::TextResponse;
 use crate::accept::ServeOptions;
 use crate::activity::ConnectionActivity;
 use crate::handler::RequestHandler;
-use crate::isolation::{IsolatedBody, isolate};
+use crate::isolation::{IsolatedBody, PanicCounter, isolate};
 use crate::limits::{ConnectionAdmission, Http1Limits, Http2Limits, HttpProtocol};
 use crate::stall::StallTimeout;
 
@@ -100,8 +100,11 @@ impl<H: RequestHandler> Answers<H> {
         let name = format!("{} {:?}", request.method(), request.uri().path());
         // Called inside, so that a handler may panic before it returns its future.
         let response = async { handler.handle(request).await };
-        let panics = &options.metrics.panics;
-        Ok(isolate(&name, response, options.internal_error, panics, in_progress).await)
+        let panics = PanicCounter {
+            listener: options.metrics.panics.clone(),
+            component: options.component,
+        };
+        Ok(isolate(&name, response, options.internal_error, &panics, in_progress).await)
     }
 }
 

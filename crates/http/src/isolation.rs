@@ -25,7 +25,7 @@ pub(crate) async fn isolate<B>(
     request: &str,
     response: impl Future<Output = Response<B>>,
     internal_error: fn() -> TextResponse,
-    panics: &Counter,
+    panics: &PanicCounter,
     in_progress: RequestInProgress,
 ) -> Response<IsolatedBody<B>> {
     // Unwind safety: shared state behind a lock is either not poisoned by a panic or recovered by its users.
@@ -43,11 +43,25 @@ pub(crate) async fn isolate<B>(
     }
 }
 
+/// Counts the panics of one listener, and as those of its component.
+#[derive(Clone, Debug)]
+pub(crate) struct PanicCounter {
+    pub listener: Counter,
+    pub component: &'static str,
+}
+
+impl PanicCounter {
+    fn inc(&self) {
+        self.listener.inc();
+        mco_telemetry::count_panic(self.component);
+    }
+}
+
 /// The body of a response: the handler's own, whose panics become errors, or a fixed text.
 pub(crate) enum IsolatedBody<B> {
     Handler {
         body: B,
-        panics: Counter,
+        panics: PanicCounter,
         _in_progress: RequestInProgress,
     },
     Fixed(Full<Bytes>),

@@ -164,6 +164,10 @@ async fn a_panicking_request_ends_neither_the_process_nor_its_connection_nor_its
         let (status, body) = get(&mut client, "/panic").await;
         assert_eq!((status, body.as_str()), (500, "internal error\n"));
         assert_eq!(server.metrics.panics.get(), 1);
+        assert!(
+            mco_telemetry::panics_of("http") > 0,
+            "counted for its component as well"
+        );
         assert_eq!(get(&mut client, "/").await, (200, "ok".to_owned()));
         server.release.notify_one();
         assert_eq!(receive(&mut sibling).await, (200, "done".to_owned()));

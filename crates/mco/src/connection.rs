@@ -1,14 +1,19 @@
 //! How client commands connect to a cluster.
 
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
+use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::{Client, Config};
+use kube::{Api, Client, Config, Resource};
 use mco_client::ReadError;
-use mco_runtime::FieldManager;
+use mco_runtime::{FieldManager, Lenient, list_lenient};
+use serde::de::DeserializeOwned;
+
+use crate::output;
 
 /// The field manager of the writes that a user requests on the command line.
 pub const FIELD_MANAGER: FieldManager = FieldManager::new("mco");
@@ -98,6 +103,32 @@ impl Connection {
 /// Converts an API error to a message with the attempt, the cause and a hint.
 pub fn to_cli_error<T>(result: Result<T, kube::Error>, attempt: &str) -> anyhow::Result<T> {
     result.map_err(|error| describe_error(ReadError::new(error, attempt)))
+}
+
+/// Lists all objects of a kind. One that cannot be decoded is left out with a warning that names it.
+pub async fn list_readable<K>(client: &Client, attempt: &str) -> anyhow::Result<Vec<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let found = list_lenient(&Api::<Lenient<K>>::all(client.clone()), &ListParams::default()).await;
+    let found = to_cli_error(found, attempt)?;
+    for object in &found.unreadable {
+        output::warning(format!("{object}; it is left out"));
+    }
+    Ok(found.items)
+}
+
+/// Lists all objects of a kind. The error names an object that cannot be decoded.
+pub async fn list_all<K>(client: &Client, attempt: &str) -> anyhow::Result<Vec<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let found = list_lenient(&Api::<Lenient<K>>::all(client.clone()), &ListParams::default()).await;
+    let found = to_cli_error(found, attempt)?;
+    match found.unreadable.first() {
+        Some(object) => Err(anyhow!("cannot {attempt}: {object}")),
+        None => Ok(found.items),
+    }
 }
 
 /// Converts a read error to a message with command line hints.

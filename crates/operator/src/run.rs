@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::Client;
 use mco_api::crd::CustomResourceDefinition;
@@ -16,7 +18,7 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::admission::InUseIndex;
 use crate::admission::webhook;
@@ -172,11 +174,19 @@ impl Operator {
         let mut work = Work::Everything;
         let mut pace = SyncPace::new(Instant::now());
         loop {
-            let observed = Box::pin(self.round(work)).await;
-            if let Err(error) = &observed {
-                warn!("cannot report: {error}");
-            }
-            let is_well = observed.is_ok() && !self.progress.has_failed();
+            let is_reported = match AssertUnwindSafe(Box::pin(self.round(work))).catch_unwind().await {
+                Ok(Ok(())) => true,
+                Ok(Err(error)) => {
+                    warn!("cannot report: {error}");
+                    false
+                }
+                Err(_) => {
+                    mco_telemetry::count_panic("operator");
+                    error!(?work, "a sync panicked; retrying with backoff");
+                    false
+                }
+            };
+            let is_well = is_reported && !self.progress.has_failed();
             pace.done(work, is_well, Instant::now());
             let (pause, next) = if is_well {
                 self.rest(pace.since_everything(Instant::now()))

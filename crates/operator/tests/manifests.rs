@@ -319,7 +319,7 @@ fn pods_without_ipv4_are_reached_too() {
 
 /// Returns all metrics that components export, which is tested in each component, and the series of histograms.
 fn told_metrics() -> BTreeSet<String> {
-    let components = ["controller", "daemon", "operator", "server"];
+    let components = ["all", "controller", "daemon", "operator", "server"];
     let mut all = BTreeSet::new();
     for name in components
         .map(mco_testkit::metrics::documented)

@@ -1,21 +1,41 @@
-//! kube's reflector, for readers that write nothing they read.
+//! A reflector for readers that write nothing they read.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use futures::{FutureExt as _, Stream, StreamExt as _};
-use kube::runtime::watcher::{self, watcher};
-use kube::runtime::{WatchStreamExt as _, reflector};
+use futures::{Stream, StreamExt as _};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
+use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 
-/// The objects of one kind as a watch reports them, without write-through.
+use crate::lenient::{Lenient, UnreadableObject, UnreadableObjects};
+use crate::store::object_key;
+
+/// The objects of one kind as a watch reports them, without write-through. Clones share them.
 #[derive(Debug)]
-pub struct Reflected<K>
-where
-    K: Resource<DynamicType = ()> + 'static,
-{
-    reader: reflector::Store<K>,
+pub struct Reflected<K> {
+    state: Arc<RwLock<ReflectedState<K>>>,
+}
+
+impl<K> Clone for Reflected<K> {
+    fn clone(&self) -> Self {
+        Self {
+            state: Arc::clone(&self.state),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct ReflectedState<K> {
+    objects: HashMap<String, Arc<K>>,
+    unreadable: UnreadableObjects,
+    is_listed: bool,
+    /// A list that is being received.
+    listed: HashMap<String, Arc<K>>,
+    listed_unreadable: Vec<UnreadableObject>,
 }
 
 impl<K> Reflected<K>
@@ -24,29 +44,93 @@ where
 {
     /// Starts no task: the objects change when the returned stream is polled. It yields once per event of the watch,
     /// after the event was applied, and the errors between which the watch backs off. `transform` removes from each
-    /// object what no reader needs.
+    /// object what no reader needs. An object that cannot be decoded is reported, and left out until it can be.
     pub fn watch(
-        api: Api<K>,
-        transform: impl FnMut(&mut K) + Send + 'static,
+        api: Api<Lenient<K>>,
+        mut transform: impl FnMut(&mut K) + Send + 'static,
     ) -> (
         Self,
         impl Stream<Item = Result<(), watcher::Error>> + Send + 'static,
     ) {
-        let (reader, writer) = reflector::store();
+        let reflected = Self {
+            state: Arc::new(RwLock::new(ReflectedState::new())),
+        };
+        let state = Arc::clone(&reflected.state);
         let events = watcher(api, watcher::Config::default())
             .default_backoff()
-            .modify(transform)
-            .reflect(writer)
-            .map(|event| event.map(|_| ()));
-        (Self { reader }, events)
+            .map(move |event| {
+                let mut event = event?;
+                if let Event::Apply(Lenient(Ok(object))) | Event::InitApply(Lenient(Ok(object))) = &mut event
+                {
+                    transform(object);
+                }
+                state.write().apply(event);
+                Ok(())
+            });
+        (reflected, events)
     }
 
     /// Returns all objects, in no order; `None` until the first list is complete.
     pub fn listed(&self) -> Option<Vec<Arc<K>>> {
-        if !matches!(self.reader.wait_until_ready().now_or_never(), Some(Ok(()))) {
-            return None;
+        let state = self.state.read();
+        state.is_listed.then(|| state.objects.values().cloned().collect())
+    }
+
+    /// Returns true once the first list is complete.
+    pub fn is_listed(&self) -> bool {
+        self.state.read().is_listed
+    }
+
+    /// Returns the objects that are left out, because they cannot be decoded.
+    pub fn unreadable(&self) -> Vec<UnreadableObject> {
+        self.state.read().unreadable.all()
+    }
+}
+
+impl<K: Resource> ReflectedState<K> {
+    fn new() -> Self {
+        Self {
+            objects: HashMap::new(),
+            unreadable: UnreadableObjects::default(),
+            is_listed: false,
+            listed: HashMap::new(),
+            listed_unreadable: Vec::new(),
         }
-        Some(self.reader.state())
+    }
+
+    fn apply(&mut self, event: Event<Lenient<K>>) {
+        match event {
+            Event::Init => {
+                self.listed.clear();
+                self.listed_unreadable.clear();
+            }
+            Event::InitApply(object) => match object.0 {
+                Ok(object) => {
+                    self.listed.insert(object_key(&object), Arc::new(object));
+                }
+                Err(unreadable) => self.listed_unreadable.push(unreadable),
+            },
+            Event::InitDone => {
+                self.objects = std::mem::take(&mut self.listed);
+                self.unreadable
+                    .replace(std::mem::take(&mut self.listed_unreadable));
+                self.is_listed = true;
+            }
+            Event::Apply(object) => match object.0 {
+                Ok(object) => {
+                    self.unreadable.remove(&object);
+                    self.objects.insert(object_key(&object), Arc::new(object));
+                }
+                Err(unreadable) => {
+                    self.objects.remove(&unreadable.key());
+                    self.unreadable.insert(unreadable);
+                }
+            },
+            Event::Delete(object) => {
+                self.unreadable.remove(&object);
+                self.objects.remove(&object_key(&object));
+            }
+        }
     }
 }
 
@@ -72,20 +156,26 @@ mod tests {
             }
             let list = json!({
                 "apiVersion": "v1", "kind": "NodeList", "metadata": {"resourceVersion": "7"},
-                "items": [{"metadata": {"name": "a", "uid": "1", "managedFields": [{"manager": "m"}]}}],
+                "items": [
+                    {"metadata": {"name": "a", "uid": "1", "managedFields": [{"manager": "m"}]}},
+                    {"metadata": {"name": "b", "uid": "2"}, "status": {"addresses": [null]}},
+                ],
             });
             Ok::<_, std::convert::Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
         });
-        let api: Api<Node> = Api::all(Client::new(service, "default"));
+        let api: Api<Lenient<Node>> = Api::all(Client::new(service, "default"));
         let (nodes, events) = Reflected::watch(api, |node: &mut Node| node.metadata.managed_fields = None);
         let mut events = std::pin::pin!(events);
         let mut listed = Vec::new();
-        for _ in 0..3 {
+        for _ in 0..4 {
             listed.push(nodes.listed().map(|nodes| nodes.len()));
             events.next().await.unwrap().unwrap();
         }
-        assert_eq!(listed, [None, None, None], "begin, object, end");
+        assert_eq!(listed, [None, None, None, None], "begin, two objects, end");
+        let unreadable: Vec<_> = nodes.unreadable().iter().map(UnreadableObject::key).collect();
+        assert_eq!(unreadable, ["b"]);
         let nodes = nodes.listed().unwrap();
+        assert_eq!(nodes.len(), 1);
         assert_eq!(nodes[0].metadata.name.as_deref(), Some("a"));
         assert_eq!(nodes[0].metadata.managed_fields, None);
     }

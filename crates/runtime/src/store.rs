@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Debug};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
@@ -13,13 +14,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Resource};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
 use crate::error::is_not_found;
+use crate::lenient::{Lenient, UnreadableObject, UnreadableObjects};
 use crate::patch::{self, FieldManager};
 
 /// An object before and after a change. At least one of them is set.
@@ -36,11 +38,23 @@ impl<'a, K> ObjectChange<'a, K> {
     }
 }
 
+/// What a store does with an object that cannot be decoded. It is reported in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UnreadablePolicy {
+    /// The object is left out until it can be decoded again.
+    LeaveOut,
+    /// The last version that could be decoded stays. Without one the store does not become ready.
+    KeepLast,
+}
+
 type Handler<K> = Box<dyn Fn(&ObjectChange<'_, K>) + Send + Sync>;
 
 /// The objects of one kind, as last seen.
 pub struct Store<K> {
     state: RwLock<StoreState<K>>,
+    /// Objects of the watch that are left out, because they cannot be decoded.
+    unreadable: Mutex<UnreadableObjects>,
+    unreadable_policy: UnreadablePolicy,
     ready: watch::Sender<bool>,
     transform: fn(&mut K),
     on_change: Handler<K>,
@@ -48,6 +62,8 @@ pub struct Store<K> {
 
 struct StoreState<K> {
     objects: HashMap<String, Arc<K>>,
+    /// The first list was received.
+    is_listed: bool,
     /// While a list is received: keys written by this process since it began, which the list may not contain yet.
     written: Option<HashSet<String>>,
 }
@@ -74,12 +90,23 @@ where
         Self {
             state: RwLock::new(StoreState {
                 objects: HashMap::new(),
+                is_listed: false,
                 written: None,
             }),
+            unreadable: Mutex::default(),
+            unreadable_policy: UnreadablePolicy::LeaveOut,
             ready: watch::Sender::new(false),
             transform,
             on_change: Box::new(on_change),
         }
+    }
+
+    /// Keeps the last version of an object that can no longer be decoded, and becomes ready only when every object was
+    /// decoded once. For kinds whose absence has an effect: a pool that is left out would lose its nodes.
+    #[must_use]
+    pub fn keep_last_readable(mut self) -> Self {
+        self.unreadable_policy = UnreadablePolicy::KeepLast;
+        self
     }
 
     /// Returns the object with this key; see [`object_key`].
@@ -112,6 +139,11 @@ where
     /// Returns true if there is no object.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns the objects that are left out, because they cannot be decoded.
+    pub fn unreadable(&self) -> Vec<UnreadableObject> {
+        self.unreadable.lock().all()
     }
 
     /// Returns true once the first list is complete and every handler has run for it.
@@ -165,23 +197,37 @@ where
         Ok(written.map(|written| self.observe_write(written)))
     }
 
-    /// Applies the events of a watch until it ends, with backoff between failures.
-    pub async fn follow(&self, events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send) {
+    /// Applies the events of a watch until it ends, with backoff between failures. An object that cannot be decoded is
+    /// reported, and left out until it can be decoded again (but see [`Store::keep_last_readable`]).
+    pub async fn follow<E>(&self, events: impl Stream<Item = Result<Event<E>, watcher::Error>> + Send)
+    where
+        E: Into<Lenient<K>> + Send,
+    {
         let events = events.default_backoff();
         let mut events = std::pin::pin!(events);
-        let mut listed = Vec::new();
+        let (mut listed, mut unreadable) = (Vec::new(), Vec::new());
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => {
                     listed.clear();
+                    unreadable.clear();
                     self.state.write().written = Some(HashSet::new());
                 }
-                Ok(Event::InitApply(object)) => listed.push(self.transformed(object)),
-                Ok(Event::InitDone) => self.replace(std::mem::take(&mut listed)),
-                Ok(Event::Apply(object)) => {
-                    self.put(&Arc::new(self.transformed(object)), ChangeOrigin::Watch);
+                Ok(Event::InitApply(object)) => match object.into().0 {
+                    Ok(object) => listed.push(self.transformed(object)),
+                    Err(object) => unreadable.push(object),
+                },
+                Ok(Event::InitDone) => {
+                    self.unreadable.lock().replace(std::mem::take(&mut unreadable));
+                    self.replace(std::mem::take(&mut listed));
                 }
-                Ok(Event::Delete(object)) => self.remove(&object),
+                Ok(Event::Apply(object)) => self.apply(object.into()),
+                Ok(Event::Delete(object)) => {
+                    let object: Lenient<K> = object.into();
+                    self.unreadable.lock().remove(&object);
+                    self.remove(&object_key(&object));
+                    self.set_ready();
+                }
                 // A cluster without this kind has no objects of it.
                 Err(problem) if is_unknown_kind(&problem) => {
                     debug!(kind = %kind::<K>(), "the cluster does not serve this kind");
@@ -195,6 +241,23 @@ where
     fn transformed(&self, mut object: K) -> K {
         (self.transform)(&mut object);
         object
+    }
+
+    fn apply(&self, object: Lenient<K>) {
+        match object.0 {
+            Ok(object) => {
+                self.unreadable.lock().remove(&object);
+                self.put(&Arc::new(self.transformed(object)), ChangeOrigin::Watch);
+                self.set_ready();
+            }
+            Err(unreadable) => {
+                let key = unreadable.key();
+                self.unreadable.lock().insert(unreadable);
+                if self.unreadable_policy == UnreadablePolicy::LeaveOut {
+                    self.remove(&key);
+                }
+            }
+        }
     }
 
     fn put(&self, object: &Arc<K>, origin: ChangeOrigin) {
@@ -216,17 +279,16 @@ where
             }
             old
         };
-        (self.on_change)(&ObjectChange {
+        self.notify(&ObjectChange {
             old: old.as_ref(),
             new: Some(object),
         });
     }
 
-    fn remove(&self, object: &K) {
-        let key = object_key(object);
-        let old = self.state.write().objects.remove(&key);
+    fn remove(&self, key: &str) {
+        let old = self.state.write().objects.remove(key);
         if let Some(old) = &old {
-            (self.on_change)(&ObjectChange {
+            self.notify(&ObjectChange {
                 old: Some(old),
                 new: None,
             });
@@ -241,8 +303,18 @@ where
             .into_iter()
             .map(|object| (object_key(&object), Arc::new(object)))
             .collect();
+        let kept = match self.unreadable_policy {
+            UnreadablePolicy::KeepLast => self.unreadable(),
+            UnreadablePolicy::LeaveOut => Vec::new(),
+        };
         let before = {
             let mut state = self.state.write();
+            state.is_listed = true;
+            for key in kept.iter().map(UnreadableObject::key) {
+                if let Some(stored) = state.objects.get(&key) {
+                    listed.insert(key, Arc::clone(stored));
+                }
+            }
             let written = state.written.take().unwrap_or_default();
             for (key, stored) in &state.objects {
                 let Some(object) = listed.get_mut(key) else {
@@ -258,19 +330,38 @@ where
         for (key, new) in &listed {
             let old = before.get(key);
             if old.is_none_or(|old| !Arc::ptr_eq(old, new)) {
-                (self.on_change)(&ObjectChange { old, new: Some(new) });
+                self.notify(&ObjectChange { old, new: Some(new) });
             }
         }
         for (key, old) in &before {
             if !listed.contains_key(key) {
-                (self.on_change)(&ObjectChange {
+                self.notify(&ObjectChange {
                     old: Some(old),
                     new: None,
                 });
             }
         }
         // Only after all handlers have run: a reconciler that sees half of a pool's nodes would spend the budget twice.
-        self.ready.send_replace(true);
+        self.set_ready();
+    }
+
+    /// Marks the store as ready if the first list is complete.
+    fn set_ready(&self) {
+        if self.is_ready() || !self.state.read().is_listed {
+            return;
+        }
+        if self.unreadable_policy == UnreadablePolicy::LeaveOut || self.unreadable.lock().is_empty() {
+            self.ready.send_replace(true);
+        }
+    }
+
+    /// Calls the handler. A panic in it is counted and does not end the watch.
+    fn notify(&self, change: &ObjectChange<'_, K>) {
+        if catch_unwind(AssertUnwindSafe(|| (self.on_change)(change))).is_err() {
+            mco_telemetry::count_panic("watch");
+            let key = change.latest().map(|object| object_key(object.as_ref()));
+            error!(kind = %kind::<K>(), ?key, "the handler of a change panicked");
+        }
     }
 }
 
@@ -287,7 +378,10 @@ pub fn object_name(metadata: &ObjectMeta) -> &str {
 
 /// Returns `namespace/name`, or the name of a cluster-scoped object.
 pub fn object_key<K: Resource>(object: &K) -> String {
-    let meta = object.meta();
+    key_of(object.meta())
+}
+
+pub(crate) fn key_of(meta: &ObjectMeta) -> String {
     let name = object_name(meta);
     match &meta.namespace {
         Some(namespace) => format!("{namespace}/{name}"),
@@ -311,7 +405,7 @@ fn is_unknown_kind(problem: &watcher::Error) -> bool {
     matches!(problem, watcher::Error::InitialListFailed(source) if is_not_found(source))
 }
 
-fn kind<K>() -> &'static str {
+pub(crate) fn kind<K>() -> &'static str {
     std::any::type_name::<K>().rsplit("::").next().unwrap_or_default()
 }
 
@@ -378,6 +472,101 @@ mod tests {
         store.observe_write(node("a", 2));
         assert!(store.get("a").is_none());
         assert_eq!(*seen.lock(), ["a ->1", "a 1>-"]);
+    }
+
+    #[tokio::test]
+    async fn an_object_that_becomes_unreadable_is_left_out_until_it_is_readable_again() {
+        let raw = |value: serde_json::Value| serde_json::from_value::<Lenient<Node>>(value).unwrap();
+        let good = |name: &str, version: &str| {
+            raw(serde_json::json!({"metadata": {"name": name, "resourceVersion": version}}))
+        };
+        let bad = |name: &str, version: &str| {
+            let metadata = serde_json::json!({"name": name, "resourceVersion": version});
+            raw(serde_json::json!({"metadata": metadata, "status": {"addresses": [null]}}))
+        };
+        let keys = |store: &Store<Node>| store.sorted().iter().map(object_key).collect::<Vec<_>>();
+        let left_out = |store: &Store<Node>| {
+            let unreadable = store.unreadable();
+            unreadable.iter().map(UnreadableObject::key).collect::<Vec<_>>()
+        };
+        let (store, seen) = store();
+        let list = [
+            Ok(Event::Init),
+            Ok(Event::InitApply(good("a", "1"))),
+            Ok(Event::InitApply(bad("b", "1"))),
+            Ok(Event::InitApply(good("c", "1"))),
+            Ok(Event::InitDone),
+        ];
+        store.follow(futures::stream::iter(list)).await;
+        assert!(store.is_ready());
+        assert_eq!(
+            (keys(&store), left_out(&store)),
+            (vec!["a".into(), "c".into()], vec!["b".into()])
+        );
+        let change = |event| futures::stream::iter([Ok(event)]);
+        store.follow(change(Event::Apply(bad("a", "2")))).await;
+        assert_eq!(keys(&store), ["c"]);
+        store.follow(change(Event::Apply(good("b", "3")))).await;
+        store.follow(change(Event::Delete(bad("a", "4")))).await;
+        assert_eq!(
+            (keys(&store), left_out(&store)),
+            (vec!["b".into(), "c".into()], vec![])
+        );
+        let mut seen = seen.lock().clone();
+        seen.sort();
+        assert_eq!(seen, ["a ->1", "a 1>-", "b ->3", "c ->1"]);
+    }
+
+    #[tokio::test]
+    async fn where_absence_has_an_effect_the_last_readable_version_stays() {
+        let raw = |value: serde_json::Value| serde_json::from_value::<Lenient<Node>>(value).unwrap();
+        let bad = || raw(serde_json::json!({"metadata": {"name": "a"}, "spec": []}));
+        let list = |objects: Vec<Lenient<Node>>| {
+            let listed = objects.into_iter().map(|object| Ok(Event::InitApply(object)));
+            let events = [Ok(Event::Init)]
+                .into_iter()
+                .chain(listed)
+                .chain([Ok(Event::InitDone)]);
+            futures::stream::iter(events.collect::<Vec<_>>())
+        };
+        let store = store().0.keep_last_readable();
+        store.follow(list(vec![bad()])).await;
+        assert!(!store.is_ready(), "the object is not known yet");
+        store
+            .follow(futures::stream::iter([Ok(Event::Apply(node("a", 1)))]))
+            .await;
+        assert!(store.is_ready());
+        store
+            .follow(futures::stream::iter([Ok(Event::Apply(bad()))]))
+            .await;
+        store.follow(list(vec![bad()])).await;
+        assert_eq!((store.len(), store.unreadable().len()), (1, 1));
+        store
+            .follow(futures::stream::iter([Ok(Event::Delete(bad()))]))
+            .await;
+        assert_eq!((store.len(), store.unreadable().len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_panics_does_not_end_the_watch() {
+        let store: Store<Node> = Store::new(
+            |_| {},
+            |change: &ObjectChange<'_, Node>| {
+                assert!(
+                    change
+                        .latest()
+                        .is_none_or(|node| object_key(node.as_ref()) != "bad")
+                );
+            },
+        );
+        let before = mco_telemetry::panics_of("watch");
+        let events = [
+            Ok(Event::Apply(node("bad", 1))),
+            Ok(Event::Apply(node("good", 1))),
+        ];
+        store.follow(futures::stream::iter(events)).await;
+        assert_eq!(store.len(), 2);
+        assert_eq!(mco_telemetry::panics_of("watch"), before + 1);
     }
 
     #[tokio::test]

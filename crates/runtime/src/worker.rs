@@ -32,18 +32,22 @@ pub async fn run_worker<K, F, E>(
     F: Future<Output = Result<Requeue, E>> + Send + 'static,
     E: ReconcileError,
 {
+    mco_telemetry::export_panics_of(controller);
+    let reconcile = Arc::new(reconcile);
     let mut running: JoinSet<(K, Requeue)> = JoinSet::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             key = queue.next(), if running.len() < concurrency => {
-                let reconciling = reconcile(key.clone());
+                let reconcile = Arc::clone(&reconcile);
                 running.spawn(async move {
+                    let reconciling = async { reconcile(key.clone()).await };
                     // Without this the key would stay marked as running, and never be reconciled again.
                     let requeue = match AssertUnwindSafe(reconciling).catch_unwind().await {
                         Ok(Ok(requeue)) => requeue,
                         Ok(Err(problem)) => log_failure(controller, &key, &problem),
                         Err(_) => {
+                            mco_telemetry::count_panic(controller);
                             error!(controller, ?key, "reconcile panicked; retrying with backoff");
                             Requeue::WithBackoff
                         }
@@ -108,6 +112,7 @@ mod tests {
             .await
             .expect("it stops when the third attempt succeeds");
         assert_eq!(panics.load(Ordering::Relaxed), 3);
+        assert_eq!(mco_telemetry::panics_of("test"), 2, "panics are counted");
         assert!(!queue.is_pending("good"));
     }
 }

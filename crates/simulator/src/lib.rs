@@ -17,11 +17,11 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource as _};
 use mco_api::MachineConfigPool;
 use mco_api::vocabulary::labels;
 use mco_core::config::pools::{Membership, NodePools};
-use mco_runtime::FieldManager;
+use mco_runtime::{FieldManager, Lenient};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -163,7 +163,7 @@ const AT_ONCE: usize = 32;
 
 /// Runs the daemons of all existing and new Nodes until `stop`.
 pub async fn run(client: Client, behaviour: Behaviour, stop: CancellationToken) {
-    let nodes: Api<Node> = Api::all(client.clone());
+    let nodes: Api<Lenient<Node>> = Api::all(client.clone());
     let pools = Arc::new(Pools::new(client.clone()));
     let mut machines: HashMap<String, watch::Sender<Option<Arc<Node>>>> = HashMap::new();
     let mut daemons = JoinSet::new();
@@ -177,7 +177,11 @@ pub async fn run(client: Client, behaviour: Behaviour, stop: CancellationToken) 
             Some(_) = daemons.join_next() => continue,
         };
         match event {
-            Some(Ok(Event::Apply(node) | Event::InitApply(node))) => {
+            // A Node that cannot be decoded keeps its last state.
+            Some(Ok(Event::Apply(Lenient(Err(node))) | Event::InitApply(Lenient(Err(node))))) => {
+                warn!("{node}")
+            }
+            Some(Ok(Event::Apply(Lenient(Ok(node))) | Event::InitApply(Lenient(Ok(node))))) => {
                 let name = node.metadata.name.clone().unwrap_or_default();
                 let node = Some(Arc::new(node));
                 if let Some(machine) = machines.get(&name) {
@@ -191,7 +195,7 @@ pub async fn run(client: Client, behaviour: Behaviour, stop: CancellationToken) 
                 }
             }
             Some(Ok(Event::Delete(node))) => {
-                let name = node.metadata.name.unwrap_or_default();
+                let name = node.meta().name.clone().unwrap_or_default();
                 if let Some(machine) = machines.remove(&name) {
                     machine.send_replace(None);
                 }

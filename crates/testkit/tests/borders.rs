@@ -16,12 +16,13 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-testkit", &[]),
     ("mco-simulator", &["mco-api", "mco-core", "mco-runtime"]),
     ("mco-client", &["mco-ignition", "mco-api", "mco-core"]),
-    ("mco-http", &[]),
-    ("mco-runtime", &[]),
+    ("mco-telemetry", &[]),
+    ("mco-http", &["mco-telemetry"]),
+    ("mco-runtime", &["mco-telemetry"]),
     ("mco-host", &[]),
     (
         "mco-controllers",
-        &["mco-api", "mco-core", "mco-runtime", "mco-http"],
+        &["mco-api", "mco-core", "mco-runtime", "mco-http", "mco-telemetry"],
     ),
     (
         "mco-daemon",
@@ -40,13 +41,20 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
     (
         "mco-operator",
-        &["mco-ignition", "mco-api", "mco-core", "mco-runtime", "mco-http"],
+        &[
+            "mco-ignition",
+            "mco-api",
+            "mco-core",
+            "mco-runtime",
+            "mco-http",
+            "mco-telemetry",
+        ],
     ),
     (
         "mco-console",
         &["mco-api", "mco-core", "mco-client", "mco-http", "mco-runtime"],
     ),
-    ("mco-apiserver", &["mco-http"]),
+    ("mco-apiserver", &["mco-http", "mco-telemetry"]),
     ("mco-parity", &[]),
     (
         "mco",

@@ -1,11 +1,14 @@
 //! Actions of forms, each protected by the CSRF token of the session.
 
+use std::sync::Arc;
+
 use ::http::StatusCode;
 use jiff::Timestamp;
 use mco_client::forecast::Edit;
 use mco_client::plan;
 use mco_core::config::manifest;
 use mco_core::pipeline::bootstrap::BootstrapSettings;
+use mco_runtime::run_blocking;
 
 use super::ConsoleApp;
 use super::request::FormFields;
@@ -72,15 +75,21 @@ impl ConsoleApp {
         if edits.is_empty() {
             return Err("There is nothing to plan: paste an object, or name one to delete.".to_owned());
         }
-        let settings = BootstrapSettings {
-            templates: self.options.templates.as_ref(),
-            pull_secret: None,
-            controller_version: &self.options.version,
-            payload_version: None,
-            stage: None,
-        };
+        let (options, client) = (Arc::clone(&self.options), session.hub.client().clone());
+        let runtime = tokio::runtime::Handle::current();
+        // A plan renders all pools, which would block the thread of other requests.
+        let planned = run_blocking("console", "a plan", move || {
+            let settings = BootstrapSettings {
+                templates: options.templates.as_ref(),
+                pull_secret: None,
+                controller_version: &options.version,
+                payload_version: None,
+                stage: None,
+            };
+            runtime.block_on(plan::plan(&client, &edits, &settings))
+        });
         let started = Timestamp::now();
-        let report = plan::plan(session.hub.client(), &edits, &settings).await;
+        let report = planned.await.map_err(|failed| failed.to_string())?;
         tracing::debug!(took = %Timestamp::now().duration_since(started), "planned");
         report.map_err(|error| error.to_string())
     }

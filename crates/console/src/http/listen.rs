@@ -52,5 +52,9 @@ pub async fn serve(
         }
     };
     let listener = Listener { socket, transport };
-    mco_http::serve(listener, ServeOptions::new(protocol, LIMITS), connect, stop).await;
+    let options = ServeOptions {
+        component: "console",
+        ..ServeOptions::new(protocol, LIMITS)
+    };
+    mco_http::serve(listener, options, connect, stop).await;
 }

@@ -39,7 +39,7 @@ const FORMS: usize = 8;
 pub struct ConsoleApp {
     access: ConsoleAccess,
     sessions: Sessions,
-    options: ConsoleOptions,
+    options: Arc<ConsoleOptions>,
     cookie: String,
     streams: Arc<Semaphore>,
     logins: Semaphore,
@@ -58,7 +58,7 @@ impl ConsoleApp {
         Self {
             access,
             sessions: Sessions::default(),
-            options,
+            options: Arc::new(options),
             cookie,
             streams: Arc::new(Semaphore::new(STREAMS)),
             logins: Semaphore::new(LOGINS),

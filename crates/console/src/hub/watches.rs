@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures::{Stream, StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use kube::runtime::reflector::{self, Store};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_client::cluster::ReadError;
 use mco_client::snapshot::Snapshot;
+use mco_runtime::{Reflected, UnreadableObject};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -97,9 +97,21 @@ struct Watched {
 
 #[derive(Clone)]
 struct Stores {
-    pools: Store<MachineConfigPool>,
-    nodes: Store<Node>,
-    progress: Store<MachineConfigNode>,
+    pools: Reflected<MachineConfigPool>,
+    nodes: Reflected<Node>,
+    progress: Reflected<MachineConfigNode>,
+}
+
+impl Stores {
+    /// Returns the objects that no page shows, because they cannot be decoded.
+    fn unreadable(&self) -> Vec<UnreadableObject> {
+        [
+            self.pools.unreadable(),
+            self.nodes.unreadable(),
+            self.progress.unreadable(),
+        ]
+        .concat()
+    }
 }
 
 impl Watched {
@@ -134,12 +146,14 @@ impl Shared {
         let stores = watched.stores.clone()?;
         let trouble = watched.synced.values().flatten();
         let trouble = trouble.filter(|(at, _)| at.elapsed() < ERROR_TTL);
-        let trouble = trouble.map(|(_, message)| message.clone()).collect();
+        let failures = trouble.map(|(_, message)| message.clone());
+        let left_out = stores.unreadable();
+        let trouble = failures.chain(left_out.iter().map(ToString::to_string)).collect();
         drop(watched);
         let (pools, nodes, progress) = (
-            stores.pools.state(),
-            stores.nodes.state(),
-            stores.progress.state(),
+            stores.pools.listed().unwrap_or_default(),
+            stores.nodes.listed().unwrap_or_default(),
+            stores.progress.listed().unwrap_or_default(),
         );
         Some(Snapshot {
             trouble,
@@ -208,7 +222,7 @@ enum WatchUpdate {
 fn watched<K>(
     client: &Client,
     attempt: &'static str,
-) -> (Store<K>, impl Stream<Item = WatchUpdate> + Send + use<K>)
+) -> (Reflected<K>, impl Stream<Item = WatchUpdate> + Send + use<K>)
 where
     K: kube::Resource<DynamicType = ()>
         + Clone
@@ -218,16 +232,16 @@ where
         + Sync
         + 'static,
 {
-    let (store, writer) = reflector::store();
-    let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default())
-        .modify(|object: &mut K| object.meta_mut().managed_fields = None)
-        .default_backoff();
-    let updates = reflector::reflector(writer, events).map(move |event| match event {
-        Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => WatchUpdate::Changed,
-        Ok(_) => WatchUpdate::Synced(attempt),
+    let (objects, events) = Reflected::watch(Api::all(client.clone()), |object: &mut K| {
+        object.meta_mut().managed_fields = None;
+    });
+    let reader = objects.clone();
+    let updates = events.map(move |event| match event {
+        Ok(()) if reader.is_listed() => WatchUpdate::Synced(attempt),
+        Ok(()) => WatchUpdate::Changed,
         Err(error) => failure(error, attempt),
     });
-    (store, updates)
+    (objects, updates)
 }
 
 fn failure(error: watcher::Error, attempt: &'static str) -> WatchUpdate {

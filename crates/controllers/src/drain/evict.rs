@@ -14,7 +14,7 @@ use mco_core::rollout::drain::{
     Blocker, Budgets, Completion, DrainPolicy, DrainRecord, Eviction, Obstacle, complete, pace,
 };
 use mco_core::rollout::node_progress::UpdatePhase;
-use mco_runtime::is_not_found;
+use mco_runtime::{Lenient, is_not_found, list_lenient};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -150,13 +150,16 @@ impl<'a> DrainAttempt<'a> {
     }
 
     async fn pods(&self) -> Result<Vec<Pod>, Error> {
-        let pods: Api<Pod> = Api::all(self.client.clone());
+        let pods: Api<Lenient<Pod>> = Api::all(self.client.clone());
         let selector = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
-        let listed = pods
-            .list(&selector)
+        let listed = list_lenient(&pods, &selector)
             .await
             .map_err(Error::api(format!("listing the pods of node {}", self.node)))?;
-        Ok(listed.items)
+        match listed.unreadable.first() {
+            // Without it, the drain would end while the pod is still running.
+            Some(pod) => Err(Error::Invalid(format!("draining node {}: {pod}", self.node))),
+            None => Ok(listed.items),
+        }
     }
 
     /// Requests the eviction of every pod that is due. A refusal does not stop the others.
@@ -221,14 +224,13 @@ impl<'a> DrainAttempt<'a> {
             .collect();
         let mut budgets: Vec<PodDisruptionBudget> = Vec::new();
         for namespace in namespaces {
-            let api: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), namespace);
-            let listed = api
-                .list(&ListParams::default())
+            let api: Api<Lenient<PodDisruptionBudget>> = Api::namespaced(self.client.clone(), namespace);
+            let listed = list_lenient(&api, &ListParams::default())
                 .await
                 .map_err(Error::api(format!(
                     "listing the disruption budgets of {namespace}"
                 )))?;
-            budgets.extend(listed.items);
+            budgets.extend(listed.logged());
         }
         let (by_budget, otherwise): (Vec<&Pod>, Vec<&Pod>) = refused
             .iter()

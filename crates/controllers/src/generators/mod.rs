@@ -17,7 +17,7 @@ use mco_core::pipeline::{
     GeneratorInputs, SkippedObject,
 };
 use mco_core::rollout::PlannedEvent;
-use mco_runtime::{Requeue, object_name};
+use mco_runtime::{Requeue, object_name, run_blocking};
 use tracing::{error, warn};
 
 use crate::context::{Context, SOURCES_POLL};
@@ -123,10 +123,11 @@ async fn run(
     if !ctx.sources_are_current() {
         return Ok(None);
     }
+    ctx.stores.require_readable_inputs(generator)?;
     let objects = Arc::new(gather(ctx));
     let computed = {
         let (ctx, base, objects) = (Arc::clone(ctx), Arc::clone(&base), Arc::clone(&objects));
-        tokio::task::spawn_blocking(move || {
+        run_blocking("generator", format!("{generator:?} configs"), move || {
             let inputs = GeneratorInputs {
                 objects: &objects,
                 base: &base,
@@ -138,7 +139,7 @@ async fn run(
     };
     let result = computed
         .await
-        .map_err(|ended| Error::Invalid(format!("generating {generator:?} configs ended: {ended}")))?;
+        .map_err(|failed| Error::Invalid(failed.to_string()))?;
     log_failures(&result);
     record_metrics(ctx, &result);
     Ok(Some((base, objects, result)))

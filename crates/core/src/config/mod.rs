@@ -1,5 +1,6 @@
 //! Processing of MachineConfigs: parsing, validation, merge, rendering and naming, provenance, diff and disruption.
 
+pub mod applicability;
 pub mod diff;
 pub mod disruption;
 pub mod extensions;

@@ -2,11 +2,11 @@
 
 use mco_api::machine_configuration::{IrreconcilableValidationOverrides, StorageSection};
 use mco_ignition::Config;
-use mco_ignition::model::PasswdUser;
+use mco_ignition::model::{Ignition, PasswdUser, Proxy, Resource, Security, Timeouts};
 
+use crate::config::applicability;
 use crate::config::parsed_config::ParsedConfig;
 use crate::config::problem::Problem;
-use crate::config::validate;
 
 /// The user that exists on every node, and the only one whose keys and password may change.
 const CORE_USER: &str = "core";
@@ -35,7 +35,7 @@ pub fn obstacles(old: &ParsedConfig, new: &ParsedConfig, overrides: Overrides) -
     let mut problems = Vec::new();
     passwd(&old.ignition, &new.ignition, &mut problems);
     sections(&old.ignition, &new.ignition, overrides, &mut problems);
-    files(&new.ignition, &mut problems);
+    problems.extend(applicability::refusals(&new.ignition));
     if old.spec().fips != new.spec().fips {
         problems.push(
             Problem::new(
@@ -167,10 +167,42 @@ fn sections(old: &Config, new: &Config, overrides: Overrides, problems: &mut Vec
     }
 }
 
-fn files(new: &Config, problems: &mut Vec<Problem>) {
-    for (index, file) in new.storage.files.iter().enumerate() {
-        problems.extend(validate::not_applicable(index, file));
-    }
+/// Returns the parts of a config that take effect at the first boot only and are not among [`obstacles`]: on a node of
+/// a cluster, Ignition has applied them before. Without a cluster they would have no effect at all.
+pub fn first_boot_only(old: &ParsedConfig, new: &ParsedConfig) -> Vec<Problem> {
+    let (before, after) = (&old.ignition, &new.ignition);
+    let Ignition {
+        config,
+        proxy,
+        security,
+        timeouts,
+        version: _,
+    } = &after.ignition;
+    let other_configs = "fetch and merge the other config yourself, and apply the result";
+    let fetching = "nothing is fetched here, so remove this section";
+    let checks = [
+        (
+            "storage.luks",
+            before.storage.luks != after.storage.luks,
+            "encrypted devices are created at first boot only; remove this section",
+        ),
+        ("ignition.config.merge", !config.merge.is_empty(), other_configs),
+        (
+            "ignition.config.replace",
+            config.replace != Resource::default(),
+            other_configs,
+        ),
+        ("ignition.proxy", *proxy != Proxy::default(), fetching),
+        ("ignition.security", *security != Security::default(), fetching),
+        ("ignition.timeouts", *timeouts != Timeouts::default(), fetching),
+    ];
+    let present = checks.into_iter().filter(|(_, present, _)| *present);
+    present
+        .map(|(path, _, hint)| {
+            let message = format!("ignition {path} is applied at first boot only, not to a running machine");
+            Problem::new(format!("spec.config.{path}"), message).with_hint(hint)
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -288,7 +320,7 @@ mod tests {
             (
                 "the force file",
                 json!({}),
-                json!({"storage": {"files": [{"path": validate::FORCE_FILE}]}}),
+                json!({"storage": {"files": [{"path": applicability::FORCE_FILE}]}}),
                 "cannot create",
             ),
         ];

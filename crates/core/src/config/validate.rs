@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use mco_api::MachineConfig;
 use mco_api::vocabulary::labels;
-use mco_ignition::model::{File, Resource};
 use mco_ignition::{Config, ParseError};
 use serde_json::Value;
 
+use crate::config::applicability;
 use crate::config::extensions::{self, KernelType};
 use crate::config::parsed_config::ParsedConfig;
 use crate::config::problem::{InvalidObject, Problem};
@@ -15,24 +15,26 @@ use crate::config::problem::{InvalidObject, Problem};
 /// The highest file mode that a MachineConfig may set: it excludes setuid, setgid and sticky bits.
 const HIGHEST_FILE_MODE: i64 = 0o777;
 
-/// This file makes the daemon skip its validation, so no config may create it.
-pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
-
-/// Validates a MachineConfig to the extent that rendering requires. Accepts everything that the reference
-/// implementation renders.
+/// Validates a MachineConfig to the extent that rendering requires. Accepts what the reference implementation renders,
+/// except for what every node would refuse.
 pub fn check(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
     let Inspection {
         ignition,
-        problems,
+        mut problems,
         mut warnings,
+        refused,
         unusable,
     } = Inspection::of(config);
+    problems.extend(refused);
     warnings.extend(unusable);
     verdict(config, ignition, problems, warnings)
 }
 
 /// Parses and validates a config that is applied to a node. It needs no role label, so rendered configs are accepted:
 /// labels select pools and have no meaning on a node.
+///
+/// It also accepts what a node refuses, because that may be the config that a node has and has to leave; the refusals
+/// are obstacles of a change to such a config ([`crate::config::reconcilable::obstacles`]).
 pub fn check_applicable(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
     let mut inspection = Inspection::default();
     check_kernel_type(config, &mut inspection.problems);
@@ -53,8 +55,10 @@ pub fn admit(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject>
         ignition,
         mut problems,
         warnings,
+        refused,
         unusable,
     } = Inspection::of(config);
+    problems.extend(refused);
     if name_of(config).is_empty() {
         problems.push(Problem::new("metadata.name", "a MachineConfig needs a name"));
     }
@@ -89,6 +93,8 @@ struct Inspection {
     ignition: Option<Config>,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
+    /// What every node would refuse to apply.
+    refused: Vec<Problem>,
     /// Problems that only surface on the node, after every other check has passed.
     unusable: Vec<Problem>,
 }
@@ -119,7 +125,7 @@ impl Inspection {
                         .iter()
                         .map(|finding| Problem::in_config(finding, raw)),
                 );
-                self.unusable.extend(unusable_on_a_running_node(&parsed.config));
+                self.refused = applicability::refusals(&parsed.config);
                 self.ignition = Some(parsed.config);
             }
             Err(error) => self.problems.extend(ignition_problems(&error, raw)),
@@ -239,58 +245,6 @@ fn octal_written_as_decimal(mode: i64) -> Option<i64> {
         .filter(|meant| *meant <= HIGHEST_FILE_MODE)
 }
 
-/// Returns why a file cannot be applied by a daemon, whether it is new or not.
-pub(super) fn not_applicable(index: usize, file: &File) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let path = format!("spec.config.storage.files[{index}]");
-    if !file.append.is_empty() {
-        problems.push(
-            Problem::new(
-                format!("{path}.append"),
-                format!("ignition file {} includes append", file.path),
-            )
-            .about(file.path.clone())
-            .with_hint("a running node cannot append; set the whole contents in contents.source"),
-        );
-    }
-    if file.path == FORCE_FILE {
-        problems.push(
-            Problem::new(
-                format!("{path}.path"),
-                format!("cannot create {FORCE_FILE} via Ignition"),
-            )
-            .with_hint("create that file by hand on the node that needs it"),
-        );
-    }
-    problems
-}
-
-fn unusable_on_a_running_node(config: &Config) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for (index, file) in config.storage.files.iter().enumerate() {
-        problems.extend(not_applicable(index, file));
-        let path = format!("spec.config.storage.files[{index}]");
-        if is_remote(&file.contents) {
-            problems.push(
-                Problem::new(
-                    format!("{path}.contents.source"),
-                    "a running node cannot fetch remote contents",
-                )
-                .about(file.path.clone())
-                .with_hint("embed the contents as a data URL (\"data:,...\" or \"data:;base64,...\")"),
-            );
-        }
-    }
-    problems
-}
-
-fn is_remote(resource: &Resource) -> bool {
-    resource
-        .source
-        .as_deref()
-        .is_some_and(|source| !source.is_empty() && !source.starts_with("data:"))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -374,15 +328,31 @@ mod tests {
     }
 
     #[test]
-    fn what_renders_but_cannot_be_applied_is_refused_only_when_written() {
+    fn an_unknown_extension_without_a_config_is_refused_only_when_written() {
+        let config = machine_config(&json!({"extensions": ["bogus"]}));
+        assert_eq!(check(&config).unwrap().warnings.len(), 1);
+        assert_eq!(admit(&config).unwrap_err().problems.len(), 1);
+    }
+
+    #[test]
+    fn rendering_and_admission_reject_what_every_node_refuses() {
         let cases = [
-            (
-                "an unknown extension without a config",
-                json!({"extensions": ["bogus"]}),
-            ),
             (
                 "a remote file",
                 json!({"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [{"path": "/a", "contents": {"source": "https://x.example/a"}}]}}}),
+            ),
+            (
+                "a file in a directory of the kernel",
+                json!({"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [{"path": "/proc/a"}]}}}),
+            ),
+            (
+                "a unit whose name has a line break",
+                json!({"config": {"ignition": {"version": "3.5.0"}, "systemd": {"units": [{"name": "a\nb.service"}]}}}),
+            ),
+            (
+                "contents with another hash",
+                json!({"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [{"path": "/a", "contents":
+                    {"source": "data:,a", "verification": {"hash": format!("sha256-{}", "0".repeat(64))}}}]}}}),
             ),
             (
                 "an appended file",
@@ -391,8 +361,11 @@ mod tests {
         ];
         for (name, spec) in cases {
             let config = machine_config(&spec);
-            assert_eq!(check(&config).unwrap().warnings.len(), 1, "{name}");
-            assert_eq!(admit(&config).unwrap_err().problems.len(), 1, "{name}");
+            let rejected = check(&config).unwrap_err();
+            assert_eq!(rejected.problems.len(), 1, "{name}");
+            assert_eq!(admit(&config).unwrap_err(), rejected, "{name}");
+            // A node that has such a config can still leave it.
+            check_applicable(&config).unwrap();
         }
     }
 

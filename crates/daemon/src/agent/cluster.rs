@@ -10,7 +10,7 @@ use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration};
 use mco_core::config::rules::AdministratorRules;
 use mco_core::rollout::DriftPolicy;
-use mco_runtime::FieldManager;
+use mco_runtime::{FieldManager, Lenient};
 use serde_json::json;
 
 use super::error::AgentError;
@@ -35,6 +35,10 @@ impl AgentClient {
     }
 
     pub fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    pub fn lenient_nodes(&self) -> Api<Lenient<Node>> {
         Api::all(self.client.clone())
     }
 

@@ -9,6 +9,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_runtime::Lenient;
 
 use super::cluster::AgentClient;
 
@@ -28,10 +29,16 @@ pub(super) type ClusterChanges = Pin<Box<dyn Stream<Item = ClusterChange> + Send
 /// Returns the events of three single-object watches. Interruptions are logged and retried.
 pub(super) fn cluster_changes(cluster: &AgentClient) -> ClusterChanges {
     let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let node = watch(cluster.nodes(), only(cluster.node()))
+    let node = watch(cluster.lenient_nodes(), only(cluster.node()))
         .default_backoff()
         .filter_map(async |event| match event {
-            Ok(Event::Apply(node) | Event::InitApply(node)) => Some(ClusterChange::Node(Box::new(node))),
+            Ok(Event::Apply(Lenient(Ok(node))) | Event::InitApply(Lenient(Ok(node)))) => {
+                Some(ClusterChange::Node(Box::new(node)))
+            }
+            Ok(Event::Apply(Lenient(Err(node))) | Event::InitApply(Lenient(Err(node)))) => {
+                tracing::warn!("this node continues with the last state of its Node: {node}");
+                None
+            }
             Ok(Event::Delete(_)) => Some(ClusterChange::NodeGone),
             Ok(Event::Init | Event::InitDone) => None,
             Err(error) => {

@@ -1,26 +1,15 @@
 //! Files, directories and links of a config.
 
+use mco_core::config::applicability;
 use mco_host::{Accounts, Attributes, FileOwner, RootedPath};
 use mco_ignition::Config;
 use mco_ignition::model::{NodeGroup, NodeUser};
 
 use super::{Contents, Managed, Source, TargetError, Wanted};
-use crate::paths;
 
 const HIGHEST_MODE: i64 = 0o777;
 const DEFAULT_FILE_MODE: i64 = 0o644;
 const DEFAULT_DIRECTORY_MODE: i64 = 0o755;
-/// Kernel filesystems, where files cannot be created by renaming.
-const KERNEL_FILESYSTEMS: [&str; 2] = ["/proc", "/sys"];
-/// The daemon's own state files. A config must not overwrite them.
-const OWN_FILES: [&str; 6] = [
-    paths::CURRENT_CONFIG,
-    paths::CURRENT_IMAGE,
-    paths::JOURNAL,
-    paths::UNDO_JOURNAL,
-    paths::ORIGINALS,
-    paths::NO_ORIGINALS,
-];
 
 pub(super) fn managed<'a>(
     config: &'a Config,
@@ -90,24 +79,10 @@ pub(super) fn paths(config: &Config) -> Result<Vec<(RootedPath, Source)>, Target
 
 fn checked_path(path: &str) -> Result<RootedPath, TargetError> {
     let checked = RootedPath::new(path)?;
-    let forbidden = |why| {
-        Err(TargetError::Forbidden {
-            path: path.to_owned(),
-            why,
-        })
-    };
-    if KERNEL_FILESYSTEMS
-        .iter()
-        .any(|directory| checked.is_within(directory))
-    {
-        return forbidden("the kernel provides this directory; use a sysctl file or a unit instead");
-    }
-    if OWN_FILES.iter().any(|own| checked.is_within(own)) {
-        return forbidden("it belongs to the daemon itself");
-    }
-    if checked.as_str() == paths::FORCE_FILE {
-        return forbidden("cannot create /run/machine-config-daemon-force via Ignition");
-    }
+    applicability::check_path(checked.as_str()).map_err(|refusal| TargetError::Forbidden {
+        path: path.to_owned(),
+        why: refusal.why,
+    })?;
     Ok(checked)
 }
 

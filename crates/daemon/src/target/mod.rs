@@ -4,6 +4,7 @@ mod files;
 mod keys;
 mod units;
 
+use mco_core::config::applicability::LARGEST_CONTENTS;
 use mco_host::{AccountError, Accounts, Attributes, FsError, PathError, RootedPath};
 use mco_ignition::model::Resource;
 use mco_ignition::resource::{self, DecodeError};
@@ -12,9 +13,6 @@ use thiserror::Error;
 use crate::config::NodeConfig;
 pub use keys::{KeyFile, key_file, missing_user, password};
 pub use units::{dropin_path, is_masked, unit_path};
-
-/// The limit for decoded files, because a few bytes of gzip can expand to any size. Larger files belong in an image.
-const LARGEST_FILE: usize = 512 << 20;
 
 /// A path that a config manages.
 #[derive(Debug, Clone)]
@@ -64,7 +62,7 @@ impl Contents<'_> {
             Self::Encoded(resource) => resource::decode(
                 resource.source.as_deref(),
                 resource.compression.as_deref(),
-                LARGEST_FILE,
+                LARGEST_CONTENTS,
             ),
         }
     }
@@ -101,6 +99,7 @@ pub enum TargetError {
 /// Returns the desired state of all paths of a config, except enablement links, keys and passwords.
 pub fn managed<'a>(config: &'a NodeConfig, accounts: Accounts<'_>) -> Result<Vec<Managed<'a>>, TargetError> {
     let mut managed = files::managed(&config.ignition, accounts)?;
+    units::check_names(&config.ignition)?;
     managed.extend(units::managed(&config.ignition)?);
     Ok(managed)
 }

@@ -1,5 +1,6 @@
 //! Unit files, masks and drop-ins of a config. Enablement depends on the machine and is planned elsewhere.
 
+use mco_core::config::applicability::{self, Refusal};
 use mco_host::systemd::{MASK, UNIT_DIRECTORY};
 use mco_host::{Attributes, RootedPath};
 use mco_ignition::Config;
@@ -32,6 +33,24 @@ pub(super) fn managed(config: &Config) -> Result<Vec<Managed<'_>>, TargetError> 
         }
     }
     Ok(managed)
+}
+
+/// Refuses names that no config may have. Not part of the paths, because a config that is being replaced may have them.
+pub(super) fn check_names(config: &Config) -> Result<(), TargetError> {
+    let forbidden = |name: &str| {
+        let path = name.escape_debug().to_string();
+        move |refusal: Refusal| TargetError::Forbidden {
+            path,
+            why: refusal.why,
+        }
+    };
+    for unit in &config.systemd.units {
+        applicability::check_unit_name(&unit.name).map_err(forbidden(&unit.name))?;
+        for dropin in &unit.dropins {
+            applicability::check_dropin_name(&unit.name, &dropin.name).map_err(forbidden(&dropin.name))?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the desired state of the unit's own path; `None` if the config does not define it.

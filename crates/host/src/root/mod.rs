@@ -1,22 +1,24 @@
 //! A machine's filesystem as a capability: all access is confined to one open directory.
 //!
 //! Every path is resolved by the kernel with that directory as its root, so that neither a symbolic link nor a `..`, in
-//! a path or planted on disk, leads outside. The last name of a path is never followed when something is written. No
-//! function here accesses `/`.
+//! a path or planted on disk, leads outside. Links that an unprivileged user controls are not followed at all. The last
+//! name of a path is never followed when something is written. No function here accesses `/`.
 
 mod metadata;
 mod read;
+mod resolve;
 mod write;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
 use crate::path::{PathError, RootedPath};
 pub use metadata::{Attributes, FileEntry, FileKind, FileOwner};
+use resolve::ResolveError;
 pub use write::Durability;
 
 /// An open directory that is the root of a machine.
@@ -54,6 +56,16 @@ pub enum FsError {
     },
     #[error("{path:?} is larger than {limit} bytes")]
     TooLarge { path: String, limit: u64 },
+    #[error(
+        "could not {attempted} {path:?}: the symbolic link {link:?} is under the control of user {owner}, so it could \
+         redirect a write as root to any file; remove the link, or use a path without it"
+    )]
+    UntrustedLink {
+        attempted: &'static str,
+        path: String,
+        link: String,
+        owner: u32,
+    },
     #[error(transparent)]
     Path(#[from] PathError),
 }
@@ -68,12 +80,20 @@ impl FsError {
     }
 }
 
-/// Maps a kernel error to the attempted operation.
-fn failed(attempted: &'static str, path: &RootedPath) -> impl Fn(rustix::io::Errno) -> FsError {
-    move |errno| FsError::Failed {
-        attempted,
-        path: path.to_string(),
-        source: errno.into(),
+/// Maps an error of the kernel or of the resolution of a path to the attempted operation.
+fn failed<E: Into<ResolveError>>(attempted: &'static str, path: &RootedPath) -> impl Fn(E) -> FsError {
+    move |error| match error.into() {
+        ResolveError::Failed(errno) => FsError::Failed {
+            attempted,
+            path: path.to_string(),
+            source: errno.into(),
+        },
+        ResolveError::UntrustedLink { link, owner } => FsError::UntrustedLink {
+            attempted,
+            path: path.to_string(),
+            link,
+            owner,
+        },
     }
 }
 
@@ -99,21 +119,5 @@ impl Root {
 
     pub fn ownership(&self) -> Ownership {
         self.ownership
-    }
-
-    /// Opens a path below the root; links are resolved below it.
-    fn open_at(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        rustix::fs::openat2(&self.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
-    }
-
-    fn open_directory(&self, path: &str) -> rustix::io::Result<OwnedFd> {
-        self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)
-    }
-
-    /// Opens the parent directory of a path.
-    fn parent_of(&self, path: &RootedPath) -> rustix::io::Result<OwnedFd> {
-        let parent = path.parent();
-        self.open_directory(parent.as_ref().map_or("/", RootedPath::as_str))
     }
 }

@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, Dir, OFlags};
 use rustix::io::Errno;
 
 use super::metadata::{effective_owner, owner_note};
-use super::{FileEntry, FileKind, FsError, Ownership, Root, failed};
+use super::{FileEntry, FileKind, FsError, Ownership, ResolveError, Root, failed};
 use crate::path::RootedPath;
 
 impl Root {
@@ -81,9 +81,12 @@ impl Root {
 
     /// Returns the target of a symbolic link, as stored.
     pub fn read_link(&self, path: &RootedPath) -> Result<Option<String>, FsError> {
-        let read = || rustix::fs::readlinkat(self.parent_of(path)?, path.name(), Vec::new());
+        let read = || {
+            let parent = self.parent_of(path)?;
+            Ok(rustix::fs::readlinkat(parent, path.name(), Vec::new())?)
+        };
         let target = match read() {
-            Err(Errno::INVAL) => return Ok(None),
+            Err(ResolveError::Failed(Errno::INVAL)) => return Ok(None),
             other => absent_as_none(other).map_err(failed("read link", path))?,
         };
         Ok(target.map(|target| String::from_utf8_lossy(target.as_bytes()).into_owned()))
@@ -131,7 +134,7 @@ impl Root {
         let fd = loop {
             let name = place.as_ref().map_or("/", RootedPath::as_str);
             match self.open_at(name, OFlags::PATH) {
-                Err(Errno::NOENT) if place.is_some() => {
+                Err(ResolveError::Failed(Errno::NOENT)) if place.is_some() => {
                     place = place.as_ref().and_then(RootedPath::parent);
                 }
                 opened => break opened.map_err(failed("look for", path))?,
@@ -158,10 +161,10 @@ impl Root {
 }
 
 /// Maps ENOTDIR to `None`: a path through a non-directory is missing.
-fn absent_as_none<T>(result: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
+fn absent_as_none<T>(result: Result<T, ResolveError>) -> Result<Option<T>, ResolveError> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(errno) => Err(errno),
+        Err(ResolveError::Failed(Errno::NOENT | Errno::NOTDIR)) => Ok(None),
+        Err(error) => Err(error),
     }
 }

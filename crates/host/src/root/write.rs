@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::metadata::{SELINUX_LABEL, copy_attributes, set_owner};
-use super::{Attributes, FileKind, FsError, Ownership, Root, failed};
+use super::{Attributes, FileKind, FsError, Ownership, ResolveError, Root, failed};
 use crate::path::RootedPath;
 
 /// Whether a new file is synced when it is written, or later with others.
@@ -118,12 +118,13 @@ impl Root {
         }
         let open = || {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            rustix::fs::openat(
-                self.parent_of(path)?,
+            let parent = self.parent_of(path)?;
+            Ok::<_, ResolveError>(rustix::fs::openat(
+                parent,
                 path.name(),
                 flags,
                 Mode::from_raw_mode(0o600),
-            )
+            )?)
         };
         let file = open().map(File::from).map_err(failed("open lock", path))?;
         match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
@@ -137,26 +138,37 @@ impl Root {
     pub fn hard_link(&self, from: &RootedPath, to: &RootedPath) -> Result<(), FsError> {
         let link = || {
             let (source, target) = (self.parent_of(from)?, self.parent_of(to)?);
-            rustix::fs::linkat(source, from.name(), target, to.name(), AtFlags::empty())
+            Ok::<_, ResolveError>(rustix::fs::linkat(
+                source,
+                from.name(),
+                target,
+                to.name(),
+                AtFlags::empty(),
+            )?)
         };
         link().map_err(failed("keep a second link to", from))
     }
 
     pub fn symlink(&self, target: &str, path: &RootedPath) -> Result<(), FsError> {
-        let link = || rustix::fs::symlinkat(target, self.parent_of(path)?, path.name());
+        let link = || {
+            let parent = self.parent_of(path)?;
+            Ok::<_, ResolveError>(rustix::fs::symlinkat(target, parent, path.name())?)
+        };
         link().map_err(failed("create link", path))
     }
 
     /// Replaces one name by another, atomically.
     pub fn rename(&self, from: &RootedPath, to: &RootedPath) -> Result<(), FsError> {
-        let rename =
-            || rustix::fs::renameat(self.parent_of(from)?, from.name(), self.parent_of(to)?, to.name());
+        let rename = || {
+            let (source, target) = (self.parent_of(from)?, self.parent_of(to)?);
+            Ok::<_, ResolveError>(rustix::fs::renameat(source, from.name(), target, to.name())?)
+        };
         rename().map_err(failed("put in place", to))
     }
 
     /// Removes a file or link; returns false if there was none.
     pub fn remove_file(&self, path: &RootedPath) -> Result<bool, FsError> {
-        let remove = || rustix::fs::unlinkat(self.parent_of(path)?, path.name(), AtFlags::empty());
+        let remove = || self.unlink(path, AtFlags::empty());
         removed(remove()).map_err(failed("remove", path))
     }
 
@@ -165,14 +177,19 @@ impl Root {
         let create = || {
             let parent = self.parent_of(path)?;
             rustix::fs::mkdirat(&parent, path.name(), Mode::from_raw_mode(0o700))?;
-            self.set_attributes(open_child(&parent, path)?, attributes)
+            let created = open_child(&parent, path)?;
+            require_new(&created)?;
+            Ok::<_, ResolveError>(self.set_attributes(created, attributes)?)
         };
         create().map_err(failed("create directory", path))
     }
 
     /// Changes mode and owner of a directory.
     pub fn set_directory_attributes(&self, path: &RootedPath, attributes: Attributes) -> Result<(), FsError> {
-        let change = || self.set_attributes(open_child(&self.parent_of(path)?, path)?, attributes);
+        let change = || {
+            let directory = open_child(self.parent_of(path)?, path)?;
+            Ok::<_, ResolveError>(self.set_attributes(directory, attributes)?)
+        };
         change().map_err(failed("set attributes of", path))
     }
 
@@ -192,8 +209,8 @@ impl Root {
         while let Some(directory) = next {
             match self.open_directory(directory.as_str()) {
                 Ok(_) => break,
-                Err(Errno::NOENT | Errno::NOTDIR) => {}
-                Err(errno) => return Err(failed("open directory", &directory)(errno)),
+                Err(ResolveError::Failed(Errno::NOENT | Errno::NOTDIR)) => {}
+                Err(error) => return Err(failed("open directory", &directory)(error)),
             }
             // The entry exists and is not a directory: a file, or a dangling link.
             if let Some(entry) = self.entry(&directory)? {
@@ -213,31 +230,31 @@ impl Root {
 
     /// Removes a directory; returns false if there is none or it is not empty.
     pub fn remove_directory(&self, path: &RootedPath) -> Result<bool, FsError> {
-        let remove = || rustix::fs::unlinkat(self.parent_of(path)?, path.name(), AtFlags::REMOVEDIR);
+        let remove = || self.unlink(path, AtFlags::REMOVEDIR);
         match remove() {
-            Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+            Err(ResolveError::Failed(Errno::NOTEMPTY | Errno::EXIST)) => Ok(false),
             other => removed(other).map_err(failed("remove directory", path)),
         }
     }
 
     /// Syncs the parent directory of a path, which makes its names durable.
     pub fn sync_parent(&self, path: &RootedPath) -> Result<(), FsError> {
-        let sync = || rustix::fs::fsync(self.parent_of(path)?);
+        let sync = || Ok(rustix::fs::fsync(self.parent_of(path)?)?);
         match sync() {
-            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
-            Err(errno) => Err(failed("sync the directory of", path)(errno)),
+            Ok(()) | Err(ResolveError::Failed(Errno::NOENT | Errno::NOTDIR)) => Ok(()),
+            Err(error) => Err(failed("sync the directory of", path)(error)),
         }
     }
 
     /// Syncs the whole filesystem of a path: one wait instead of one for each file.
     pub fn sync_filesystem(&self, path: &RootedPath) -> Result<(), FsError> {
-        let sync = || rustix::fs::syncfs(self.parent_of(path)?);
+        let sync = || Ok::<_, ResolveError>(rustix::fs::syncfs(self.parent_of(path)?)?);
         sync().map_err(failed("sync the filesystem of", path))
     }
 
     /// Returns the device ID of the filesystem of a path.
     pub fn filesystem_of(&self, path: &RootedPath) -> Result<u64, FsError> {
-        let stat = || rustix::fs::fstat(self.parent_of(path)?);
+        let stat = || Ok::<_, ResolveError>(rustix::fs::fstat(self.parent_of(path)?)?);
         stat()
             .map(|stat| stat.st_dev)
             .map_err(failed("stat the directory of", path))
@@ -247,20 +264,26 @@ impl Root {
     pub(crate) fn open_lock(&self, path: &RootedPath) -> Result<Option<File>, FsError> {
         match self.open_at(path.as_str(), OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY) {
             Ok(fd) => Ok(Some(File::from(fd))),
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            Err(errno) => Err(failed("open lock", path)(errno)),
+            Err(ResolveError::Failed(Errno::NOENT | Errno::NOTDIR)) => Ok(None),
+            Err(error) => Err(failed("open lock", path)(error)),
         }
+    }
+
+    fn unlink(&self, path: &RootedPath, flags: AtFlags) -> Result<(), ResolveError> {
+        let parent = self.parent_of(path)?;
+        Ok(rustix::fs::unlinkat(parent, path.name(), flags)?)
     }
 
     fn create(&self, path: &RootedPath) -> Result<File, FsError> {
         let create = || {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            rustix::fs::openat(
-                self.parent_of(path)?,
+            let parent = self.parent_of(path)?;
+            Ok::<_, ResolveError>(rustix::fs::openat(
+                parent,
                 path.name(),
                 flags,
                 Mode::from_raw_mode(0o600),
-            )
+            )?)
         };
         create().map(File::from).map_err(failed("create file", path))
     }
@@ -299,10 +322,18 @@ fn open_child(parent: impl std::os::fd::AsFd, path: &RootedPath) -> rustix::io::
     rustix::fs::openat(parent, path.name(), flags, Mode::empty())
 }
 
-fn removed(result: rustix::io::Result<()>) -> rustix::io::Result<bool> {
+/// Refuses a directory other than the one just created: the owner of its parent may have exchanged the two, to get
+/// the other one's owner changed.
+fn require_new(directory: impl std::os::fd::AsFd) -> rustix::io::Result<()> {
+    let stat = rustix::fs::fstat(directory)?;
+    let is_ours = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & 0o777 == 0o700;
+    if is_ours { Ok(()) } else { Err(Errno::EXIST) }
+}
+
+fn removed(result: Result<(), ResolveError>) -> Result<bool, ResolveError> {
     match result {
         Ok(()) => Ok(true),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
-        Err(errno) => Err(errno),
+        Err(ResolveError::Failed(Errno::NOENT | Errno::NOTDIR)) => Ok(false),
+        Err(error) => Err(error),
     }
 }

@@ -120,7 +120,10 @@ impl<S: MetricsSource> MetricsEndpoint<S> {
             return probe.unwrap_or_else(|| text(StatusCode::NOT_FOUND, "not found\n"));
         }
         match self.access.authorize(is_encrypted, headers).await {
-            Ok(()) => response::metrics(self.source.metrics()),
+            Ok(()) => {
+                let own = self.source.metrics();
+                response::metrics(own.and_then(|own| mco_telemetry::append_to(&own)))
+            }
             Err(denial) => response::denial(denial),
         }
     }

@@ -1,7 +1,8 @@
-//! Decodes contents embedded in a config: data URLs and compression. Nothing is fetched here.
+//! Decodes and verifies contents embedded in a config: data URLs and compression. Nothing is fetched here.
 
 mod base64;
 pub(crate) mod data_url;
+mod verify;
 
 use std::io::{self, Read as _};
 
@@ -9,6 +10,7 @@ use flate2::read::MultiGzDecoder;
 use thiserror::Error;
 
 pub(crate) use base64::decode as decode_base64;
+pub use verify::verify;
 
 /// Why contents could not be decoded. The contents are not included.
 #[derive(Debug, Error)]
@@ -25,6 +27,16 @@ pub enum DecodeError {
     /// The contents exceed the caller's limit.
     #[error("contents exceed {limit} bytes")]
     TooLarge { limit: usize },
+    /// The contents do not have the hash in `verification`.
+    #[error("the {function} hash of the contents is {found}, not {expected}")]
+    HashMismatch {
+        function: &'static str,
+        expected: String,
+        found: String,
+    },
+    /// The hash in `verification` is not one that Ignition supports.
+    #[error("the hash {0:?} is not of the form sha512-<sum> or sha256-<sum>")]
+    Hash(String),
 }
 
 /// Decodes contents, up to `limit` bytes.

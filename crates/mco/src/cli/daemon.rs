@@ -133,7 +133,8 @@ Examples:
   mco daemon once-from node.ign --root /srv/images/node1
   mco daemon once-from 50-chrony.yaml --skip-reboot
 
-The file is applied as a whole or not at all. What an earlier file managed and this one does not is restored to its
+The file is applied as a whole or not at all: what takes effect at first boot only (disks, LUKS, users other than core,
+configs to merge) is refused with its path before anything is written. What an earlier file managed and this one does not is restored to its
 original state. If the change needs a reboot, the machine reboots unless you use --skip-reboot.")]
 pub struct OnceFrom {
     /// A MachineConfig manifest or an Ignition config.

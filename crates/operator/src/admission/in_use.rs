@@ -78,6 +78,16 @@ async fn poll(events: impl Stream<Item = Result<(), watcher::Error>>) {
 
 impl WatchedUsers {
     fn users(&self, config: &str) -> Option<Users> {
+        let unreadable = [
+            self.nodes.unreadable(),
+            self.pools.unreadable(),
+            self.builds.unreadable(),
+        ]
+        .concat();
+        if !unreadable.is_empty() {
+            // It may use any config.
+            return None;
+        }
         let (nodes, pools, builds) = (self.nodes.listed()?, self.pools.listed()?, self.builds.listed()?);
         let nodes = nodes
             .iter()

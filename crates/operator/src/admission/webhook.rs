@@ -12,6 +12,7 @@ use mco_http::{
     BodyError, ConnectionPeer, Http2Limits, HttpProtocol, Listener, ListenerLimits, ListenerTransport,
     Overflow, ServeOptions, TextResponse, read_body, text,
 };
+use mco_runtime::run_blocking;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -59,7 +60,11 @@ pub(crate) async fn serve(
         let (in_use, bodies) = (Arc::clone(&in_use), Arc::clone(&bodies));
         move |request: Request<Incoming>| respond(request, Arc::clone(&in_use), Arc::clone(&bodies))
     };
-    mco_http::serve(listener, ServeOptions::new(protocol, LIMITS), connect, stop).await;
+    let options = ServeOptions {
+        component: "admission-webhook",
+        ..ServeOptions::new(protocol, LIMITS)
+    };
+    mco_http::serve(listener, options, connect, stop).await;
     Ok(())
 }
 
@@ -82,14 +87,17 @@ where
         Err(BodyError::TimedOut(_)) => return empty(StatusCode::REQUEST_TIMEOUT),
         Err(BodyError::Failed(_)) => return empty(StatusCode::BAD_REQUEST),
     };
-    match review_response(&body, |config| in_use.of(config)) {
-        Some(answer) => {
+    // Validation parses, decompresses and hashes what a client has sent.
+    let review = move || review_response(&body, |config| in_use.of(config));
+    match run_blocking("admission-webhook", "an admission review", review).await {
+        Err(_) => empty(StatusCode::INTERNAL_SERVER_ERROR),
+        Ok(Some(answer)) => {
             let mut response = text(StatusCode::OK, answer.to_string());
             let json = header::HeaderValue::from_static("application/json");
             response.headers_mut().insert(header::CONTENT_TYPE, json);
             response
         }
-        None => empty(StatusCode::BAD_REQUEST),
+        Ok(None) => empty(StatusCode::BAD_REQUEST),
     }
 }
 

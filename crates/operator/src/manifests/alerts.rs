@@ -118,6 +118,24 @@ fn operator() -> Vec<Value> {
             description: "The ClusterOperator machine-config has been degraded for half an hour. See its message: `kubectl describe clusteroperator machine-config`.",
         }
         .into(),
+        Alert {
+            name: "MachineConfigComponentPanics",
+            expression: "increase(mco_panics_total[1h]) > 0",
+            lasts: "0s",
+            severity: "warning",
+            summary: "A component has panicked.",
+            description: "{{ $labels.component }} of {{ $labels.pod }} has panicked {{ $value }} times in the last hour. Each panic ended one reconcile or request, which is retried with backoff. The log of the pod names the object and the place in the source; please report it.",
+        }
+        .into(),
+        Alert {
+            name: "MachineConfigUnreadableObject",
+            expression: "mco_unreadable_objects > 0",
+            lasts: "15m",
+            severity: "warning",
+            summary: "An object of the cluster cannot be read.",
+            description: "{{ $value }} objects of kind {{ $labels.kind }} cannot be decoded. A Node is left out of rollouts, a user config is not applied, and of other objects the last version that could be read is used. The log of {{ $labels.pod }} names the object and the field.",
+        }
+        .into(),
     ]
 }
 

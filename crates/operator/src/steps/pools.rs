@@ -11,6 +11,7 @@ use mco_core::config::pools;
 use mco_core::generators::os_images;
 use mco_core::generators::os_streams::ReleaseStreams;
 use mco_core::pipeline::offline;
+use mco_runtime::{Lenient, list_lenient};
 use serde_json::json;
 
 use crate::cluster::{ClusterError, OPERATOR, OperatorClient, failed};
@@ -38,13 +39,10 @@ pub async fn required(cluster: &OperatorClient, facts: &ObservedFacts) -> Result
 
 /// Returns all pools, by name.
 pub async fn all(cluster: &OperatorClient) -> Result<Vec<MachineConfigPool>, ClusterError> {
-    let pools = cluster
-        .all::<MachineConfigPool>()
-        .list(&ListParams::default())
-        .await;
-    let mut pools = pools
-        .map_err(failed("listing", || "MachineConfigPools".to_owned()))?
-        .items;
+    let api = cluster.all::<Lenient<MachineConfigPool>>();
+    let pools = list_lenient(&api, &ListParams::default()).await;
+    let pools = pools.map_err(failed("listing", || "MachineConfigPools".to_owned()))?;
+    let mut pools = pools.logged();
     pools.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     Ok(pools)
 }

@@ -17,7 +17,7 @@ use kube::{Api, Client, Resource};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
-use mco_runtime::Store;
+use mco_runtime::{Lenient, Store};
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -224,7 +224,7 @@ impl ClusterView {
 
 /// Starts a watch that lasts as long as `watches`, and notifies `changed` after each change.
 fn watch<K>(
-    api: Api<K>,
+    api: Api<Lenient<K>>,
     config: watcher::Config,
     changed: Arc<Notify>,
     watches: &mut JoinSet<()>,
@@ -234,10 +234,12 @@ where
 {
     // A list may change nothing but that the objects are known, so readiness notifies as well.
     let ready = Arc::clone(&changed);
-    let store = Arc::new(Store::new(
+    // A machine gets the complete config of its pool or none, so nothing is left out.
+    let store = Store::new(
         |object: &mut K| object.meta_mut().managed_fields = None,
         move |_| changed.notify_one(),
-    ));
+    );
+    let store = Arc::new(store.keep_last_readable());
     let (followed, listed) = (Arc::clone(&store), Arc::clone(&store));
     watches.spawn(async move { followed.follow(watcher::watcher(api, config)).await });
     watches.spawn(async move {

@@ -46,6 +46,7 @@ pub async fn serve(
         buffer_bytes: Some(2 * HEADER_BYTES),
     });
     let options = ServeOptions {
+        component: "server",
         metrics: app.metrics.connections.clone(),
         handshake_failed: |client, reason| info!(%client, "TLS handshake failed: {reason}"),
         ..ServeOptions::new(protocol, limits)

@@ -16,7 +16,7 @@ use mco_core::rollout::{NodeView, RolloutView};
 
 use super::plan;
 use crate::cli;
-use crate::connection::to_cli_error;
+use crate::connection::{list_readable, to_cli_error};
 use crate::output::{self, CommandOutcome};
 use crate::runtime;
 
@@ -37,24 +37,17 @@ pub fn run(arguments: &cli::DriftArguments) -> anyhow::Result<CommandOutcome> {
 }
 
 async fn read(client: &Client, only: Option<&str>) -> anyhow::Result<DriftReport> {
-    let everything = ListParams::default();
     let drift_events = ListParams::default().fields("involvedObject.kind=Node");
-    let (pools, nodes, progress, events) = (
-        Api::<MachineConfigPool>::all(client.clone()),
-        Api::<Node>::all(client.clone()),
-        Api::<MachineConfigNode>::all(client.clone()),
-        Api::<Event>::all(client.clone()),
-    );
+    let events = Api::<Event>::all(client.clone());
     let (pools, nodes, progress, events) = tokio::join!(
-        pools.list(&everything),
-        nodes.list(&everything),
-        progress.list(&everything),
+        list_readable::<MachineConfigPool>(client, "list the pools"),
+        list_readable::<Node>(client, "list the nodes"),
+        list_readable::<MachineConfigNode>(client, "list the MachineConfigNodes"),
         events.list(&drift_events),
     );
-    let pools = to_cli_error(pools, "list the pools")?;
-    let nodes = to_cli_error(nodes, "list the nodes")?;
+    let (pools, nodes) = (pools?, nodes?);
     // Optional: a user who may list nodes may lack permission for these.
-    let progress = progress.map(|list| list.items).unwrap_or_default();
+    let progress = progress.unwrap_or_default();
     let events = events.map(|list| list.items).unwrap_or_default();
     let is_asked_for = |name: Option<&str>| only.is_none() || name == only;
     if let Some(name) = only

@@ -6,10 +6,10 @@ mod collect;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use kube::Client;
-use mco_client::redaction;
+use mco_client::redaction::{self, Redactor};
 use mco_core::config::goyaml;
 use serde::Serialize;
 use serde_json::json;
@@ -31,9 +31,10 @@ objects/       one file per object, by kind
 logs/          the last lines of the logs of our pods
 missing.txt    what could not be read, and why
 
-Secrets were removed: the data of Secrets and ConfigMaps, the contents of files and units in MachineConfigs (sizes and
-hashes are left, so that they can be compared), keys, password hashes, pull secrets, and everything that could be a
-token or a private key. Names, paths, addresses, annotations and messages are unchanged: review them before you share
+Secrets were removed: the data of Secrets and ConfigMaps, the contents of files and units in MachineConfigs, kernel
+arguments with the name of a secret, keys, password hashes, pull secrets, and everything that could be a token or a
+private key. What is left of them is a hash with a random key, which is not stored: equal contents of this bundle have
+equal hashes, and the hashes are of no use outside of it. Names, paths, addresses, annotations and messages are unchanged: review them before you share
 the bundle.
 ";
 
@@ -75,6 +76,7 @@ async fn gather(client: &Client, path: &Path, started: Timestamp) -> anyhow::Res
     // First, because it reports an unreachable cluster in one sentence.
     let pools = status::read(client).await?;
     let mut bundle = Bundle::create(path, started)?;
+    let redactor = redactor()?;
     bundle.add("README.txt", ABOUT.as_bytes())?;
     bundle.add(
         "status.txt",
@@ -92,7 +94,7 @@ async fn gather(client: &Client, path: &Path, started: Timestamp) -> anyhow::Res
         match wanted.list(client).await {
             Collection::Found(objects) => {
                 for object in objects {
-                    add_object(&mut bundle, wanted, object)?;
+                    add_object(&mut bundle, &redactor, wanted, object)?;
                     gathered.objects += 1;
                 }
             }
@@ -119,7 +121,19 @@ async fn versions(client: &Client, started: Timestamp) -> String {
     goyaml::to_string(&json!({"mco": VERSION, "server": server, "gathered": started}))
 }
 
-fn add_object(bundle: &mut Bundle, wanted: &GatherKind, mut object: serde_json::Value) -> anyhow::Result<()> {
+/// Returns a redactor with a new key, so that hashes of the bundle can be compared with each other only.
+fn redactor() -> anyhow::Result<Redactor> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).context("no random numbers for the hashes of the bundle")?;
+    Ok(Redactor::new(key))
+}
+
+fn add_object(
+    bundle: &mut Bundle,
+    redactor: &Redactor,
+    wanted: &GatherKind,
+    mut object: serde_json::Value,
+) -> anyhow::Result<()> {
     let text = |pointer: &str| object.pointer(pointer).and_then(|value| value.as_str());
     let name = text("/metadata/name").unwrap_or("unnamed");
     let file = match text("/metadata/namespace") {
@@ -127,7 +141,7 @@ fn add_object(bundle: &mut Bundle, wanted: &GatherKind, mut object: serde_json::
         None => name.to_owned(),
     };
     let path = format!("objects/{}/{}.yaml", wanted.kind, bundle::safe(&file));
-    redaction::object(&mut object);
+    redactor.object(&mut object);
     bundle.add(&path, goyaml::to_string(&object).as_bytes())
 }
 
@@ -146,4 +160,28 @@ fn describe(gathered: &GatheredFiles) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The order of such keys in goyaml is a cycle, on which Rust's own sort panics.
+    #[test]
+    fn a_node_with_hostile_annotation_keys_is_gathered() {
+        let keys = (0..400).map(|i| format!("a{:02}{}{i}", i % 13, ["", "a", "-"][i % 3]));
+        let annotations: serde_json::Map<String, serde_json::Value> =
+            keys.map(|key| (key, json!("x"))).collect();
+        let node = json!({"kind": "Node", "metadata": {"name": "evil-0", "annotations": annotations}});
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("bundle.tar.gz");
+        let mut bundle = Bundle::create(&path, Timestamp::UNIX_EPOCH).unwrap();
+        let wanted = collect::WANTED
+            .iter()
+            .find(|wanted| wanted.kind == "Node")
+            .unwrap();
+        add_object(&mut bundle, &redactor().unwrap(), wanted, node).unwrap();
+        assert_eq!(bundle.finish().unwrap(), ["mco-gather/objects/Node/evil-0.yaml"]);
+        assert!(path.exists());
+    }
 }

@@ -15,7 +15,7 @@ use mco_core::rollout::{NodeView, RolloutView};
 use serde::Serialize;
 
 use crate::cli;
-use crate::connection::to_cli_error;
+use crate::connection::list_readable;
 use crate::output::{self, CommandOutcome};
 use crate::runtime;
 
@@ -53,21 +53,17 @@ pub fn run(arguments: &cli::NodeArguments) -> anyhow::Result<CommandOutcome> {
 }
 
 async fn read(client: &Client, name: &str, now: Timestamp) -> anyhow::Result<NodeStatusReport> {
-    let everything = ListParams::default();
-    let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    let nodes: Api<Node> = Api::all(client.clone());
     let progress: Api<MachineConfigNode> = Api::all(client.clone());
     let events: Api<Event> = Api::all(client.clone());
     // What a node waits for depends on the other nodes of its pool.
     let (pools, nodes, progress, about_node, about_pools) = tokio::join!(
-        pools.list(&everything),
-        nodes.list(&everything),
+        list_readable::<MachineConfigPool>(client, "list the pools"),
+        list_readable::<Node>(client, "list the nodes"),
         progress.get_opt(name),
         events_about(&events, "Node", Some(name)),
         events_about(&events, "MachineConfigPool", None),
     );
-    let pools = to_cli_error(pools, "list the pools")?;
-    let nodes = to_cli_error(nodes, "list the nodes")?;
+    let (pools, nodes) = (pools?, nodes?);
     let Some(node) = nodes
         .iter()
         .find(|node| node.metadata.name.as_deref() == Some(name))

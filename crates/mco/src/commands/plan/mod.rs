@@ -88,7 +88,11 @@ pub async fn plan_cluster(
 ) -> anyhow::Result<PlanReport> {
     let base = input::BaseInputs::read(base)?;
     let report = mco_client::plan::plan(client, edits, &base.settings()).await;
-    report.map_err(to_plan_error)
+    let report = report.map_err(to_plan_error)?;
+    for node in &report.unreadable_nodes {
+        output::warning(format!("node {node}; it is left out"));
+    }
+    Ok(report)
 }
 
 fn edits(arguments: &PlanArguments) -> anyhow::Result<Vec<Edit>> {
@@ -144,6 +148,7 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &PlanArguments) ->
         rules,
     };
     Ok(PlanReport {
+        unreadable_nodes: Vec::new(),
         refused,
         objects: forecast::objects(&after),
         pools: forecast::forecast(&after, IDENTITY, &situation),

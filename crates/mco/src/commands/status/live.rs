@@ -11,7 +11,7 @@ use kube::{Api, Client, Resource};
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_client::overview::{PoolOverview, overview};
 use mco_core::rollout::RolloutView;
-use mco_runtime::Reflected;
+use mco_runtime::{Reflected, UnreadableObject};
 
 /// Changes come in groups, and the screen is not redrawn for each of them.
 const QUIET_PERIOD: Duration = Duration::from_millis(250);
@@ -66,6 +66,16 @@ impl LiveStatus {
         let progress = self.progress.listed().unwrap_or_default();
         let view = RolloutView::new(pools.iter().map(AsRef::as_ref), nodes.iter().map(AsRef::as_ref));
         Some(overview(&view, progress.iter().map(AsRef::as_ref), now))
+    }
+
+    /// Returns the objects that are left out, because they cannot be decoded.
+    pub fn unreadable(&self) -> Vec<UnreadableObject> {
+        [
+            self.pools.unreadable(),
+            self.nodes.unreadable(),
+            self.progress.unreadable(),
+        ]
+        .concat()
     }
 
     fn note_connection(&mut self, event: Result<(), watcher::Error>) {

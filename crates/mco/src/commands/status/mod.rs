@@ -9,15 +9,14 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::ListParams;
-use kube::{Api, Client};
+use kube::Client;
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_client::overview::{PoolOverview, PoolPhase, overview};
 use mco_core::rollout::RolloutView;
 
 use self::live::LiveStatus;
 use crate::cli::{StatusArguments, Wait};
-use crate::connection::to_cli_error;
+use crate::connection::list_readable;
 use crate::output::{self, CommandOutcome};
 use crate::runtime;
 use crate::screen::Screen;
@@ -101,6 +100,12 @@ async fn watch(client: &Client, arguments: &StatusArguments) -> anyhow::Result<C
                 output::escape_control_chars(why)
             );
         }
+        for object in live.unreadable() {
+            text = format!(
+                "{text}\n{}; it is left out\n",
+                output::escape_control_chars(&object.to_string())
+            );
+        }
         screen.show(text)?;
         pools = next(&mut live).await;
     }
@@ -118,21 +123,14 @@ async fn next(live: &mut LiveStatus) -> Vec<PoolOverview> {
 
 /// Returns the current state of every pool.
 pub async fn read(client: &Client) -> anyhow::Result<Vec<PoolOverview>> {
-    let everything = ListParams::default();
-    let (pools, nodes, progress) = (
-        Api::<MachineConfigPool>::all(client.clone()),
-        Api::<Node>::all(client.clone()),
-        Api::<MachineConfigNode>::all(client.clone()),
-    );
     let (pools, nodes, progress) = tokio::join!(
-        pools.list(&everything),
-        nodes.list(&everything),
-        progress.list(&everything)
+        list_readable::<MachineConfigPool>(client, "list the pools"),
+        list_readable::<Node>(client, "list the nodes"),
+        list_readable::<MachineConfigNode>(client, "list the MachineConfigNodes"),
     );
-    let pools = to_cli_error(pools, "list the pools")?;
-    let nodes = to_cli_error(nodes, "list the nodes")?;
+    let (pools, nodes) = (pools?, nodes?);
     // Optional: not every cluster has them, and a user who may list nodes may lack permission.
-    let progress = progress.map(|list| list.items).unwrap_or_default();
+    let progress = progress.unwrap_or_default();
     Ok(overview(
         &RolloutView::new(&pools, &nodes),
         &progress,
@@ -148,4 +146,41 @@ fn selected(pools: Vec<PoolOverview>, wanted: &[String]) -> anyhow::Result<Vec<P
     }
     let chosen = |pool: &PoolOverview| wanted.is_empty() || wanted.contains(&pool.name);
     Ok(pools.into_iter().filter(chosen).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_node_that_cannot_be_read_does_not_hide_the_others() {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let node = |name: &str| {
+                let labels = json!({"node-role.kubernetes.io/worker": ""});
+                json!({"metadata": {"name": name, "labels": labels}})
+            };
+            let mut bad = node("bad");
+            bad["status"] = json!({"addresses": [null]});
+            let selector = json!({"matchLabels": {"node-role.kubernetes.io/worker": ""}});
+            let items = match request.uri().path().rsplit('/').next() {
+                Some("nodes") => json!([node("good-0"), bad, node("good-1")]),
+                Some("machineconfigpools") => {
+                    json!([{"metadata": {"name": "worker"}, "spec": {"nodeSelector": selector}}])
+                }
+                _ => json!([]),
+            };
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
+            Ok::<_, std::convert::Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
+        });
+        let pools = read(&Client::new(service, "default")).await.unwrap();
+        let names: Vec<_> = pools[0].nodes.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(
+            (pools[0].name.as_str(), names),
+            ("worker", vec!["good-0", "good-1"])
+        );
+    }
 }

@@ -12,7 +12,7 @@ use mco_api::{MachineConfig, MachineConfigPool};
 use serde_json::Value;
 
 use crate::connection::FIELD_MANAGER;
-use crate::connection::to_cli_error;
+use crate::connection::{list_all, to_cli_error};
 
 /// The Lease that the active controller of any implementation holds.
 const CONTROLLER_LEASE: &str = "machine-config-controller";
@@ -29,15 +29,13 @@ impl SwitchCluster {
     }
 
     pub async fn pools(&self) -> anyhow::Result<Vec<MachineConfigPool>> {
-        let pools: Api<MachineConfigPool> = Api::all(self.client.clone());
-        let mut pools = to_cli_error(pools.list(&ListParams::default()).await, "list the pools")?.items;
+        let mut pools: Vec<MachineConfigPool> = list_all(&self.client, "list the pools").await?;
         pools.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         Ok(pools)
     }
 
     pub async fn nodes(&self) -> anyhow::Result<Vec<Node>> {
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        Ok(to_cli_error(nodes.list(&ListParams::default()).await, "list the nodes")?.items)
+        list_all(&self.client, "list the nodes").await
     }
 
     pub async fn patch_pool(&self, name: &str, patch: &Value) -> anyhow::Result<()> {

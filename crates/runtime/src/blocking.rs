@@ -1,0 +1,51 @@
+//! CPU-bound work away from the threads that serve requests and watches.
+
+use thiserror::Error;
+use tracing::error;
+
+/// Work that panicked or was cancelled.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{work} of {object} panicked; the log contains the cause")]
+pub struct BlockingWorkFailed {
+    work: &'static str,
+    object: String,
+}
+
+/// Runs CPU-bound work on a thread for blocking work and returns its result. A panic is counted as one of `component`
+/// and logged with the object.
+pub async fn run_blocking<T: Send + 'static>(
+    component: &'static str,
+    object: impl Into<String>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, BlockingWorkFailed> {
+    let object = object.into();
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => Ok(result),
+        Err(ended) => {
+            if ended.is_panic() {
+                mco_telemetry::count_panic(component);
+                error!(component, object, "CPU-bound work panicked");
+            }
+            Err(BlockingWorkFailed {
+                work: component,
+                object,
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_in_blocking_work_is_counted_and_names_its_object() {
+        assert_eq!(run_blocking("blocking-test", "a", || 7).await, Ok(7));
+        let failed = run_blocking("blocking-test", "pool \"worker\"", || -> u8 { panic!("broken") }).await;
+        assert_eq!(
+            failed.unwrap_err().to_string(),
+            "blocking-test of pool \"worker\" panicked; the log contains the cause"
+        );
+        assert_eq!(mco_telemetry::panics_of("blocking-test"), 1);
+    }
+}
