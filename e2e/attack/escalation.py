@@ -178,14 +178,16 @@ def ignored_policy(system):
     if all(response.status == 201 for response in created):
         def denied():
             system.request("DELETE", "/api/v1/namespaces/default/configmaps/denied")
-            response = system.request("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "denied"}})
+            body = {"metadata": {"name": "denied"}}
+            response = system.request("POST", "/api/v1/namespaces/default/configmaps", body)
             return response.status in (403, 422)
         wait_until(denied, 5, "the policy is stored, and what it denies is created")
     webhook = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
                "metadata": {"name": "nothing-listens"}, "webhooks": [{
                    "name": "deny.attack.example.io", "clientConfig": {"url": "https://127.0.0.1:1/"},
                    "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail", "rules": [{
-                       "apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["jobs"]}]}]}
+                       "apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"],
+                       "resources": ["jobs"]}]}]}
     if system.request("POST", f"{POLICIES}/validatingwebhookconfigurations", webhook).status == 201:
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "j-"}, "spec": {"template": {
             "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}}}
@@ -206,7 +208,8 @@ def bound_rights(system):
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "carol"}]}
     response = system.request("POST", f"{RBAC}/clusterrolebindings", binding, headers=as_carol)
     require(response.status == 403, f"a role with all rights was bound: {response.status}")
-    role = {"metadata": {"name": "escalated"}, "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}
+    role = {"metadata": {"name": "escalated"}, "rules": [
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}
     response = system.request("POST", f"{RBAC}/clusterroles", role, headers=as_carol)
     require(response.status == 403, f"a role with more rights was created: {response.status}")
 
@@ -238,4 +241,4 @@ def foreign_nodes(system):
 
 
 not_played("B10", "components of mco up read every Secret", "their identity is inside the process; documented instead")
-not_played("S30", "rights of the installed components", "manifests, not a running system; tests of mco-operator check them")
+not_played("S30", "rights of the installed components", "manifests, no running system; mco-operator tests them")

@@ -81,6 +81,7 @@ class System:
         self.port, self.server_port, self.console_port = free_port(), free_port(), free_port()
         self.options = list(options)
         self.process = None
+        self.installed = False
         # The peak of the processes that were stopped since the last measurement.
         self.stopped_peak = 0.0
         self.start()
@@ -95,10 +96,22 @@ class System:
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=self.scratch,
                 preexec_fn=usual_descriptors)
         deadline = time.monotonic() + START_SECONDS
-        while "Ctrl-C stops it" not in self.printed():
+        while not self.is_started():
             if not self.alive() or time.monotonic() > deadline:
                 raise Broken(f"mco up does not start: {self.printed()[-300:]}")
             time.sleep(0.1)
+        self.installed = True
+
+    def is_started(self):
+        if "Ctrl-C stops it" in self.printed():
+            return True
+        if "control plane" not in self.printed() or not self.installed:
+            return False
+        # After a restart it waits a minute for the nodes, which do not exist, before it prints the rest.
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.console_port), timeout=1).close()
+            return self.request("GET", "/readyz", token="").status == 200
+        return False
 
     def printed(self):
         with open(self.output, encoding="utf-8") as output:
@@ -247,7 +260,8 @@ class System:
     def ignition(self, path="/config/worker", token=None, accept="application/vnd.coreos.ignition+json; version=3.5.0"):
         """Sends a request to the Ignition server."""
         context = ssl._create_unverified_context()  # pylint: disable=protected-access
-        connection = http.client.HTTPSConnection("127.0.0.1", self.server_port, timeout=REQUEST_SECONDS, context=context)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.server_port, timeout=REQUEST_SECONDS,
+                                                 context=context)
         headers = {"Accept": accept, **({"Authorization": f"Bearer {token}"} if token else {})}
         with contextlib.closing(connection):
             connection.request("GET", path, headers=headers)
