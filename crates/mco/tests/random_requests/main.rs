@@ -261,7 +261,7 @@ impl Fuzzer {
             let going = !after.body["metadata"]["deletionTimestamp"].is_null();
             let again = after.body["metadata"]["uid"] != before.body["metadata"]["uid"];
             assert!(gone || going || again, "{place}: still there: {}", after.body);
-            self.acknowledged.insert(path.to_owned(), None);
+            self.record(path, None);
             return;
         }
         assert!(
@@ -277,9 +277,14 @@ impl Fuzzer {
         assert!(new > self.newest, "{place}: version {new} after {}", self.newest);
         assert!(new > version(&before.body), "{place}: an older version");
         self.newest = new;
-        // Objects that controllers write, too, may lose a marker.
+        self.record(path, Some(marker));
+    }
+
+    /// Records what was acknowledged, except for objects that controllers write as well.
+    fn record(&mut self, path: &str, marker: Option<&str>) {
         if NAMESPACES.iter().any(|namespace| path.contains(namespace)) {
-            self.acknowledged.insert(path.to_owned(), Some(marker.to_owned()));
+            self.acknowledged
+                .insert(path.to_owned(), marker.map(str::to_owned));
         }
     }
 
