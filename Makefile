@@ -45,5 +45,10 @@ bench: ## Measure speed and memory against the budgets
 	scripts/bench-daemon
 
 .PHONY: fuzz
-fuzz: ## Fuzz the parsers; SECONDS_EACH=300 by default
+fuzz: ## Fuzz the parsers and transforms; SECONDS_EACH=60 by default
 	scripts/fuzz
+
+.PHONY: attack
+attack: ## Play the attacks of the security reviews against a release build
+	$(CARGO) build --release --package mco
+	e2e/attack/run

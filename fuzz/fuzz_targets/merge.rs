@@ -3,10 +3,9 @@
 
 #![no_main]
 
-mod document;
-
 use arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
+use mco_fuzz::document;
 use mco_ignition::{Config, merge, parse_unvalidated, validate};
 
 fuzz_target!(|bytes: &[u8]| {

@@ -12,3 +12,9 @@ pub mod views;
 
 pub use access::ConsoleAccess;
 pub use run::{ConsoleError, ConsoleOptions, local_host, run};
+
+/// The parsers of requests, for the fuzz targets; not part of the API.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::http::request::{FormFields, cookie, is_same_origin, segments};
+}

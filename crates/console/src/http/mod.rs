@@ -6,7 +6,7 @@ pub mod listen;
 mod live;
 mod login;
 mod pages;
-mod request;
+pub mod request;
 mod respond;
 
 use std::sync::Arc;

@@ -23,7 +23,7 @@ impl Drop for Killed {
 }
 
 pub struct Up {
-    _process: Killed,
+    process: Killed,
     pub data: PathBuf,
 }
 
@@ -44,7 +44,7 @@ impl Up {
             .spawn()
             .unwrap();
         let up = Self {
-            _process: Killed(process),
+            process: Killed(process),
             data: data.to_owned(),
         };
         eventually("mco up prints its addresses", || {
@@ -52,6 +52,10 @@ impl Up {
             text.contains("Ctrl-C stops it").then_some(())
         });
         up
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.0.id()
     }
 
     pub fn mco(&self, arguments: &[&str]) -> Output {
