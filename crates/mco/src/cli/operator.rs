@@ -125,7 +125,7 @@ Examples:
   mco install --image registry.example.com/mco:1 | kubectl apply --server-side -f -
   mco install --image registry.example.com/mco:1 --alerts > mco.yaml
 
-CRDs come first, then the namespace, service accounts with least privilege, network policies, and the workloads:
+CRDs come first, then the namespace, a service account per component, network policies, and the workloads:
 the operator, the controller and the servers on the control plane, a daemon on every node. The operator reverts later
 changes. Alerts need the Prometheus operator's CRDs and the dashboard needs OpenShift's console,
 so they are printed only on request.")]
