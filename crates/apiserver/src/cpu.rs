@@ -280,7 +280,7 @@ mod tests {
             })
             .await;
         let error = outcome.unwrap_err();
-        assert_eq!((error.code.as_u16(), error.reason), (504, "Timeout"));
+        assert_eq!((error.code.as_u16(), error.reason.as_ref()), (504, "Timeout"));
         has_ended.recv_timeout(Duration::from_secs(10)).unwrap();
     }
 

@@ -121,7 +121,8 @@ impl<H: RequestHandler, Connect: Fn(&ConnectionPeer) -> H + Send + Sync + 'stati
         if let Err(error) = stream.set_nodelay(true) {
             debug!(client = %address, "TCP_NODELAY: {error}");
         }
-        let served = self.transported(stream, address, &admission);
+        // The states of both protocols, and of the handshake, would be copied several times on the way into the task.
+        let served = Box::pin(self.transported(stream, address, &admission));
         match self.options.limits.lifetime {
             None => served.await,
             Some(lifetime) => {

@@ -15,7 +15,7 @@ use thiserror::Error;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::cluster::ClusterBackend;
 use crate::http::{self, IgnitionApp, TokenGuard};
@@ -84,6 +84,9 @@ pub async fn run(
     if settings.insecure_port != 0 {
         let address = (address, settings.insecure_port).into();
         listeners.push(listener(address, ListenerTransport::Plain).await?);
+    }
+    if app.tokens.is_none() && !address.is_loopback() {
+        warn!("no token is required: every client that reaches {address} gets credentials");
     }
     let draining = CancellationToken::new();
     let mut background = JoinSet::new();

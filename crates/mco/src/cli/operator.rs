@@ -126,7 +126,7 @@ Examples:
   mco install --image registry.example.com/mco:1 --alerts > mco.yaml
 
 CRDs come first, then the namespace, and the operator with its permissions. The operator applies the rest and reverts later
-changes to it: service accounts with least privilege, admission and network policies, the controller and the servers on
+changes to it: a service account per component, admission and network policies, the controller and the servers on
 the control plane, and a daemon on every node; --with-operands prints that too, for review. To change an option or to
 upgrade, apply the output again. Alerts need the Prometheus operator's CRDs and the dashboard needs OpenShift's console,
 so they are printed only on request.")]

@@ -12,7 +12,7 @@ use mco_server::http::{DEFAULT_LIMITS, is_pool_name};
 use mco_server::offline::DirectoryBackend;
 use mco_server::{ConfigBackend, ServerSettings};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::cli::ServerArguments;
 use crate::log::Log;
@@ -33,12 +33,6 @@ pub fn run(arguments: ServerArguments) -> anyhow::Result<CommandOutcome> {
 async fn serve(arguments: ServerArguments, stop: CancellationToken) -> anyhow::Result<()> {
     let backend = backend(&arguments).await?;
     let metrics = metrics(&arguments, &backend)?;
-    if arguments.tokens.is_none() && !arguments.listen.is_loopback() {
-        warn!(
-            "no token is required: every client that reaches port {} gets credentials",
-            arguments.secure_port
-        );
-    }
     let settings = ServerSettings {
         address: Some(arguments.listen),
         secure_port: arguments.secure_port,

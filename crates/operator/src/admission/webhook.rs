@@ -140,7 +140,7 @@ mod tests {
             .body(RecordedBody(Arc::clone(&is_read)))
             .unwrap();
         let mut response = std::pin::pin!(respond(request, Arc::default(), bodies));
-        let waiting = tokio::time::timeout(Duration::from_secs(60), &mut response).await;
+        let waiting = tokio::time::timeout(Duration::from_mins(1), &mut response).await;
         assert!(
             waiting.is_err() && !is_read.load(Ordering::Relaxed),
             "it waits for a slot"

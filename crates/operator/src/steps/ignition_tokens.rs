@@ -56,7 +56,7 @@ pub async fn present(
         }
     }
     let before = recorded.clone().unwrap_or_default();
-    let (records, present) = renewed(before, pools, used, now)?;
+    let (records, present) = renewed(before, pools, &used, now)?;
     if recorded.as_ref() != Some(&records) {
         cluster.apply(&secret(&records)?).await?;
     }
@@ -68,7 +68,7 @@ pub async fn present(
 fn renewed(
     mut records: PoolTokens,
     pools: &[&str],
-    used: BTreeMap<String, String>,
+    used: &BTreeMap<String, String>,
     now: Timestamp,
 ) -> Result<(PoolTokens, BTreeMap<String, String>), IgnitionTokenError> {
     records
@@ -86,14 +86,13 @@ fn renewed(
                     && !record.is_expired(renewal)
             })
         };
-        let token = match used.get(*pool).filter(|token| is_current(token)) {
-            Some(token) => token.clone(),
-            None => {
-                let token = tokens::generate()?;
-                let record = TokenRecord::new(pool, &token, now.checked_add(LIFETIME)?);
-                records.tokens.push(record);
-                token
-            }
+        let token = if let Some(token) = used.get(*pool).filter(|token| is_current(token)) {
+            token.clone()
+        } else {
+            let token = tokens::generate()?;
+            let record = TokenRecord::new(pool, &token, now.checked_add(LIFETIME)?);
+            records.tokens.push(record);
+            token
         };
         present.insert((*pool).to_owned(), token);
     }
@@ -136,32 +135,32 @@ mod tests {
     fn a_token_is_kept_until_it_is_revoked_or_about_to_expire() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let pools = ["master", "worker"];
-        let (records, first) = renewed(PoolTokens::default(), &pools, BTreeMap::new(), now).unwrap();
+        let (records, first) = renewed(PoolTokens::default(), &pools, &BTreeMap::new(), now).unwrap();
         assert_eq!(records.tokens.len(), 2);
         assert_ne!(first["master"], first["worker"]);
         for pool in pools {
             assert_eq!(records.check(Some(&first[pool]), pool, now), Ok(()));
         }
-        let again = renewed(records.clone(), &pools, first.clone(), now).unwrap();
+        let again = renewed(records.clone(), &pools, &first, now).unwrap();
         assert_eq!(again, (records.clone(), first.clone()));
 
         let mut revoked = records.clone();
         revoked.tokens.retain(|record| record.pool != "worker");
-        let (after, second) = renewed(revoked, &pools, first.clone(), now).unwrap();
+        let (after, second) = renewed(revoked, &pools, &first, now).unwrap();
         assert_eq!(second["master"], first["master"]);
         assert!(after.check(Some(&first["worker"]), "worker", now).is_err());
         assert_eq!(after.check(Some(&second["worker"]), "worker", now), Ok(()));
 
-        let late = now.checked_add(RENEWAL + DAY).unwrap();
-        let late = late.checked_add(LIFETIME - RENEWAL - RENEWAL).unwrap();
-        let (after, third) = renewed(records, &pools, first.clone(), late).unwrap();
+        // One day after the renewal is due.
+        let late = now.checked_add(DAY * (365 - 180 + 1)).unwrap();
+        let (after, third) = renewed(records, &pools, &first, late).unwrap();
         assert_ne!(third["worker"], first["worker"]);
         assert_eq!(
             after.check(Some(&first["worker"]), "worker", late),
             Ok(()),
             "machines that are being created have the old one"
         );
-        let (after, _) = renewed(after, &["master"], third, late).unwrap();
+        let (after, _) = renewed(after, &["master"], &third, late).unwrap();
         assert!(after.tokens.iter().all(|record| record.pool == "master"));
     }
 }
