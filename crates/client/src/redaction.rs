@@ -53,7 +53,7 @@ const CONTENT_FIELDS: [&str; 14] = [
     "certificate",
 ];
 
-/// The bytes of a hash that are shown, enough to tell contents apart.
+/// The bytes of a hash that are shown, enough to distinguish contents.
 const HASH_BYTES: usize = 16;
 /// Sizes are shown rounded up, because the exact size of a short secret helps to guess it.
 const SMALLEST_SIZE: usize = 64;

@@ -1,4 +1,4 @@
-//! What a node refuses to apply, whatever its current config is. Validation, admission, rendering and the daemon use
+//! What a node refuses to apply, regardless of its current config. Validation, admission, rendering and the daemon use
 //! the same functions, so that a config that is accepted is not refused by the first node.
 
 use mco_ignition::Config;
