@@ -345,7 +345,7 @@ mod tests {
         let used_later = open(&mut limit, client(4)).unwrap();
         drop(used_later.begin());
         for victim in [&silent, &used] {
-            let _request = busy(&mut limit, client(5)).unwrap();
+            requests.push(busy(&mut limit, client(5)).unwrap());
             limit.closed().await;
             assert!(
                 !limit
@@ -353,7 +353,6 @@ mod tests {
                     .values()
                     .any(|open| Arc::ptr_eq(&open.activity, victim))
             );
-            std::mem::forget(_request);
         }
         requests.push(busy(&mut limit, client(6)).unwrap());
         limit.closed().await;

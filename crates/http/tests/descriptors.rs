@@ -1,5 +1,5 @@
 //! A process with few descriptors, in a child process: its limit applies to the whole process.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
