@@ -85,7 +85,7 @@ async fn run_on_cpu_threads(
 ) -> Result<Response<ApiBody>, ApiError> {
     let (api, call) = (Arc::clone(request.api), Arc::clone(request.call));
     let (verb, target, warnings) = (request.verb, request.target.clone(), request.warnings.clone());
-    let work = async move {
+    let work = Box::pin(async move {
         let request = ResourceRequest {
             api: &api,
             call: &call,
@@ -94,7 +94,7 @@ async fn run_on_cpu_threads(
             target,
         };
         request.run(legacy_watch).await
-    };
+    });
     request.api.cpu.run(&request.call.identity, work).await
 }
 

@@ -55,6 +55,7 @@ async fn a_node_that_is_the_whole_control_plane_is_not_drained() {
     world
         .annotate(annotation::CONTROL_PLANE_TOPOLOGY, topology::SINGLE_REPLICA)
         .await;
+    world.label("node-role.kubernetes.io/control-plane", "").await;
     world.start_daemon();
     world.until_done(&first).await;
     world.publish_and_target(&second).await;

@@ -207,6 +207,15 @@ impl World {
             .unwrap();
     }
 
+    pub async fn label(&self, key: &str, value: &str) {
+        let patch = json!({"metadata": {"labels": {key: value}}});
+        let nodes = self.all::<Node>();
+        nodes
+            .patch(NODE, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .unwrap();
+    }
+
     pub async fn annotate(&self, key: &str, value: &str) {
         let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
         self.all::<KubeNode>()
