@@ -209,7 +209,7 @@ impl World {
 
     pub async fn label(&self, key: &str, value: &str) {
         let patch = json!({"metadata": {"labels": {key: value}}});
-        let nodes = self.all::<Node>();
+        let nodes = self.all::<KubeNode>();
         nodes
             .patch(NODE, &PatchParams::default(), &Patch::Merge(&patch))
             .await
