@@ -140,7 +140,8 @@ impl<'h> RequestedHost<'h> {
 /// Whether a form was sent by a page of this console. Browsers share cookies among the ports of a host, so a session
 /// cookie alone proves nothing.
 pub fn is_same_origin(headers: &HeaderMap) -> bool {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    // A value that is not text is present and matches nothing; as absent it would count as that of another client.
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     if let Some(site) = text(FETCH_SITE) {
         return matches!(site, "same-origin" | "none");
     }
@@ -184,6 +185,12 @@ mod tests {
                 false,
             ),
             ("curl", &[("host", "127.0.0.1:7480")], true),
+            (
+                "an origin that is not text",
+                &[("origin", "http://ä"), ("host", "127.0.0.1:7480")],
+                false,
+            ),
+            ("a site that is not text", &[("sec-fetch-site", "ä")], false),
         ];
         for (name, headers, ours) in cases {
             let headers = headers
