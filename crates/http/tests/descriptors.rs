@@ -151,7 +151,11 @@ fn hold_descriptors_on_command() {
     let mut held = Vec::new();
     while std::io::stdin().read_exact(&mut command).is_ok() {
         if held.is_empty() {
-            held.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+            // Twice: the server may still be closing an earlier connection, whose descriptor becomes free.
+            for _ in 0..2 {
+                held.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+                std::thread::sleep(Duration::from_millis(300));
+            }
         } else {
             held.clear();
         }

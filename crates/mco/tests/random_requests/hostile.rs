@@ -94,7 +94,9 @@ fn body(random: &mut Random, marker: &str) -> Vec<u8> {
         2 => "[".repeat(10_000).into_bytes(),
         3 => format!("a: &a [x]\nb: [{}]", "*a,".repeat(200)).into_bytes(),
         4 => copies(random).to_string().into_bytes(),
-        5 => (0..random.below(300)).map(|_| random.next().to_le_bytes()[0]).collect(),
+        5 => (0..random.below(300))
+            .map(|_| random.next().to_le_bytes()[0])
+            .collect(),
         6 => json!({"status": {"addresses": [null], "conditions": [null, {"type": marker}]}})
             .to_string()
             .into_bytes(),
