@@ -314,6 +314,17 @@ mod tests {
         Some(activity)
     }
 
+    /// Completes a request.
+    fn respond(activity: &Arc<ConnectionActivity>) {
+        drop(activity.begin());
+        assert_eq!(activity.eviction_rank(), None, "its response is being sent");
+        activity.flushed();
+    }
+
+    fn flush_all(limit: &ConnectionLimit) {
+        limit.open.values().for_each(|open| open.activity.flushed());
+    }
+
     /// Opens a connection with a request in progress.
     fn busy(limit: &mut ConnectionLimit, from: IpAddr) -> Option<RequestInProgress> {
         open(limit, from).map(|activity| activity.begin())
@@ -349,10 +360,10 @@ mod tests {
         let mut limit = ConnectionLimit::new(4, Overflow::Wait);
         let mut requests = vec![busy(&mut limit, client(1)).unwrap()];
         let used = open(&mut limit, client(2)).unwrap();
-        drop(used.begin());
+        respond(&used);
         let silent = open(&mut limit, client(3)).unwrap();
         let used_later = open(&mut limit, client(4)).unwrap();
-        drop(used_later.begin());
+        respond(&used_later);
         for victim in [&silent, &used] {
             requests.push(busy(&mut limit, client(5)).unwrap());
             limit.closed().await;
@@ -379,6 +390,7 @@ mod tests {
             .collect();
         assert_eq!(others.len(), MOST / 2);
         drop(greedy);
+        flush_all(&limit);
         assert!(
             open(&mut limit, client(1)).is_some(),
             "its idle connections make room"
@@ -417,6 +429,7 @@ mod tests {
         assert_eq!(refused.len(), 16);
         assert!(limit.may_accept(), "to close the rest");
         drop((refused, requests));
+        flush_all(&limit);
         assert!(open(&mut limit, client(200)).is_some());
     }
 }
