@@ -146,7 +146,7 @@ impl<H: RequestHandler, Connect: Fn(&ConnectionPeer) -> H + Send + Sync + 'stati
                 }
             }
         };
-        let stream = StallTimeout::new(stream, self.options.limits.stall);
+        let stream = StallTimeout::new(stream, self.options.limits.stall, Arc::clone(&admission.activity));
         let mut peer = ConnectionPeer {
             address,
             is_encrypted: acceptor.is_some(),

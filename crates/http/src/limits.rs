@@ -157,25 +157,25 @@ impl ConnectionLimit {
     pub fn admit(&mut self, client: IpAddr) -> Option<ConnectionAdmission> {
         let client = client_network(client);
         if matches!(self.overflow, Overflow::EvictOldest) {
-            if self.open.len() >= self.most && !self.evict_idle_where(|_| true) {
+            let staying = self.by_client.values().sum::<usize>();
+            if staying >= self.most && !self.evict_idle_where(|_| true) {
                 self.evict_oldest();
             }
             return Some(ConnectionAdmission::new(None, AdmissionSlot::NotNeeded));
         }
         let share = (self.most / 2).max(1);
-        if self.by_client.get(&client).is_some_and(|count| *count >= share)
-            && !self.evict_idle_where(|open| open.client == client)
-        {
+        let is_over_share = self.by_client.get(&client).is_some_and(|count| *count >= share);
+        if is_over_share && !self.evict_idle_where(|open| open.client == client) {
             return self.refused();
         }
-        if let Ok(slot) = Arc::clone(&self.serving).try_acquire_owned() {
-            return Some(ConnectionAdmission::new(None, AdmissionSlot::Held(slot)));
-        }
-        if self.evict_idle_where(|_| true) {
-            let slot = AdmissionSlot::Freed(Arc::clone(&self.serving));
-            return Some(ConnectionAdmission::new(None, slot));
-        }
-        self.refused()
+        let slot = match Arc::clone(&self.serving).try_acquire_owned() {
+            Ok(slot) => AdmissionSlot::Held(slot),
+            Err(_) if is_over_share || self.evict_idle_where(|_| true) => {
+                AdmissionSlot::Freed(Arc::clone(&self.serving))
+            }
+            Err(_) => return self.refused(),
+        };
+        Some(ConnectionAdmission::new(None, slot))
     }
 
     fn refused(&self) -> Option<ConnectionAdmission> {
@@ -197,8 +197,28 @@ impl ConnectionLimit {
     /// Closes an idle connection and returns whether there was one.
     fn evict_idle_where(&mut self, may_close: impl Fn(&OpenConnection) -> bool) -> bool {
         let victim = self.victim(may_close);
-        let open = victim.and_then(|id| self.open.get_mut(&id));
-        open.map(OpenConnection::evict).is_some()
+        victim.map(|id| self.evict(id)).is_some()
+    }
+
+    fn evict(&mut self, id: task::Id) {
+        let Some(open) = self.open.get_mut(&id) else {
+            return;
+        };
+        open.is_evicted = true;
+        open.task.abort();
+        let client = open.client;
+        self.forget_client(client);
+    }
+
+    /// Counts a connection of a client as closed. One that is evicted counts no longer, although its task has not ended
+    /// yet.
+    fn forget_client(&mut self, client: IpAddr) {
+        if let Entry::Occupied(mut count) = self.by_client.entry(client) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 
     fn victim(&self, may_close: impl Fn(&OpenConnection) -> bool) -> Option<task::Id> {
@@ -213,9 +233,9 @@ impl ConnectionLimit {
     }
 
     fn evict_oldest(&mut self) {
-        let oldest = self.open.iter_mut().filter(|(_, open)| !open.is_evicted);
-        if let Some((_, oldest)) = oldest.min_by_key(|(id, _)| **id) {
-            oldest.evict();
+        let staying = self.open.iter().filter(|(_, open)| !open.is_evicted);
+        if let Some(oldest) = staying.map(|(id, _)| *id).min() {
+            self.evict(oldest);
         }
     }
 
@@ -243,27 +263,16 @@ impl ConnectionLimit {
             return std::future::pending().await;
         };
         let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
-        let Some(open) = self.open.remove(&id) else {
-            return;
-        };
-        if let Entry::Occupied(mut count) = self.by_client.entry(open.client) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
+        if let Some(open) = self.open.remove(&id)
+            && !open.is_evicted
+        {
+            self.forget_client(open.client);
         }
     }
 
     /// Waits until all connections are closed.
     pub async fn drained(&mut self) {
         while self.connections.join_next().await.is_some() {}
-    }
-}
-
-impl OpenConnection {
-    fn evict(&mut self) {
-        self.is_evicted = true;
-        self.task.abort();
     }
 }
 
@@ -305,6 +314,17 @@ mod tests {
         Some(activity)
     }
 
+    /// Completes a request.
+    fn respond(activity: &Arc<ConnectionActivity>) {
+        drop(activity.begin());
+        assert_eq!(activity.eviction_rank(), None, "its response is being sent");
+        activity.flushed();
+    }
+
+    fn flush_all(limit: &ConnectionLimit) {
+        limit.open.values().for_each(|open| open.activity.flushed());
+    }
+
     /// Opens a connection with a request in progress.
     fn busy(limit: &mut ConnectionLimit, from: IpAddr) -> Option<RequestInProgress> {
         open(limit, from).map(|activity| activity.begin())
@@ -340,10 +360,10 @@ mod tests {
         let mut limit = ConnectionLimit::new(4, Overflow::Wait);
         let mut requests = vec![busy(&mut limit, client(1)).unwrap()];
         let used = open(&mut limit, client(2)).unwrap();
-        drop(used.begin());
+        respond(&used);
         let silent = open(&mut limit, client(3)).unwrap();
         let used_later = open(&mut limit, client(4)).unwrap();
-        drop(used_later.begin());
+        respond(&used_later);
         for victim in [&silent, &used] {
             requests.push(busy(&mut limit, client(5)).unwrap());
             limit.closed().await;
@@ -370,10 +390,29 @@ mod tests {
             .collect();
         assert_eq!(others.len(), MOST / 2);
         drop(greedy);
+        flush_all(&limit);
         assert!(
             open(&mut limit, client(1)).is_some(),
             "its idle connections make room"
         );
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_one_client_closed_its_newest_connection() {
+        for overflow in [Overflow::EvictOldest, Overflow::Wait, BUSY] {
+            let mut limit = ConnectionLimit::new(MOST, overflow);
+            // No task ends in between.
+            for _ in 0..10 * MOST {
+                assert!(open(&mut limit, client(1)).is_some());
+            }
+            let staying = limit.open.values().filter(|open| !open.is_evicted).count();
+            let expected = if matches!(overflow, Overflow::EvictOldest) {
+                MOST
+            } else {
+                MOST / 2
+            };
+            assert_eq!(staying, expected, "{overflow:?}");
+        }
     }
 
     #[tokio::test]
@@ -390,6 +429,7 @@ mod tests {
         assert_eq!(refused.len(), 16);
         assert!(limit.may_accept(), "to close the rest");
         drop((refused, requests));
+        flush_all(&limit);
         assert!(open(&mut limit, client(200)).is_some());
     }
 }

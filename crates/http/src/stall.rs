@@ -1,25 +1,31 @@
-//! A deadline for writes that make no progress.
+//! A deadline for writes that make no progress, and a record of what was written.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// A stream whose writes fail when the peer does not read for some time. Reads pass through.
+use crate::activity::ConnectionActivity;
+
+/// A stream whose writes fail when the peer does not read for some time. It records when everything was written. Reads
+/// pass through.
 #[derive(Debug)]
 pub(crate) struct StallTimeout<S> {
     stream: S,
+    activity: Arc<ConnectionActivity>,
     limit: Option<Duration>,
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> StallTimeout<S> {
-    pub fn new(stream: S, limit: Option<Duration>) -> Self {
+    pub fn new(stream: S, limit: Option<Duration>, activity: Arc<ConnectionActivity>) -> Self {
         Self {
             stream,
+            activity,
             limit,
             waiting: None,
         }
@@ -80,6 +86,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_flush(context);
+        if result.is_ready() {
+            self.activity.flushed();
+        }
         self.check(context, result)
     }
 
@@ -99,7 +108,7 @@ mod tests {
     async fn a_peer_that_stops_reading_fails_and_a_slow_one_does_not() {
         let limit = Duration::from_secs(20);
         let (mut peer, stream) = tokio::io::duplex(16);
-        let mut stream = StallTimeout::new(stream, Some(limit));
+        let mut stream = StallTimeout::new(stream, Some(limit), Arc::default());
         let writing = tokio::spawn(async move {
             let result = stream.write_all(&[0; 64]).await;
             (stream, result)

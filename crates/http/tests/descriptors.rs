@@ -67,6 +67,13 @@ impl Server {
         responds(&mut self.connect())
     }
 
+    /// Returns the number of open descriptors.
+    fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))
+            .unwrap()
+            .count()
+    }
+
     /// Returns the CPU time that the server has used, in clock ticks.
     fn ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
@@ -190,7 +197,14 @@ fn exhausted_descriptors_neither_spin_nor_stay() {
         return;
     }
     let mut server = Server::start(TEST);
+    let unused = server.descriptors();
     assert!(server.is_serving());
+    let since = Instant::now();
+    // A connection that closes later would free a descriptor.
+    while server.descriptors() > unused {
+        assert!(since.elapsed() < DEADLINE, "the connection is closed");
+        std::thread::yield_now();
+    }
     let before = server.ticks();
     server.toggle_descriptors();
     let mut waiting = server.connect();

@@ -91,7 +91,10 @@ async fn a_thousand_machines_boot_at_once_although_some_clients_misbehave() {
     let app = IgnitionApp::default();
     app.store
         .publish(rendered_directory(base.path(), SIZE).read(), Unavailable::Refused);
+    mco_http::raise_descriptor_limit();
     let limits = ListenerLimits {
+        // All clients have one address here, which gets half of them.
+        connections: 2 * DEFAULT_LIMITS.connections,
         headers: Duration::from_secs(20),
         handshake: Duration::from_mins(1),
         ..DEFAULT_LIMITS
