@@ -200,7 +200,7 @@ async fn only_http_1_1_is_spoken() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_for_a_new_one_at_the_limit() {
+async fn connections_over_the_limit_are_asked_to_retry() {
     let limits = ListenerLimits {
         // One client gets half of them.
         connections: 4,
@@ -227,14 +227,7 @@ async fn an_idle_connection_is_closed_for_a_new_one_at_the_limit() {
         held.push(stream);
     }
     let reply = server.get("/config/master", &[]).await;
-    assert_eq!(reply.status, 200);
-    let mut closed = 0;
-    for stream in &mut held {
-        let mut rest = Vec::new();
-        let reading = tokio::time::timeout(Duration::from_secs(1), stream.read_to_end(&mut rest));
-        closed += usize::from(reading.await.is_ok());
-    }
-    assert!(closed > 0, "no idle connection was closed");
+    assert_eq!(reply.status, 503);
     drop(held);
     let recovers = async {
         while server.get("/config/master", &[]).await.status != 200 {
