@@ -130,9 +130,8 @@ fn node_may(node: &str, asked: Question<'_>) -> bool {
         (NODES | MACHINE_CONFIG_NODES, Get | Create | Update | Patch) => own,
         (LEASES, Get | Create | Update | Patch | Delete) => own && asked.namespace == LEASE_NAMESPACE,
         (MACHINE_CONFIGS, Get) => asked.name.starts_with("rendered-worker-"),
-        (POOLS, Get | List) => true,
-        // Only its own Events; their contents decide, which `owns` checks.
-        (EVENTS, Create | Update | Patch) => true,
+        // Of Events only its own; their contents decide, which `owns` checks.
+        (POOLS, Get | List) | (EVENTS, Create | Update | Patch) => true,
         _ => false,
     }
 }
