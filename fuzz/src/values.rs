@@ -181,3 +181,13 @@ pub fn has_null(value: &Value) -> bool {
         _ => false,
     }
 }
+
+/// Returns whether a value is or contains a number with a fraction or an exponent.
+pub fn has_float(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64(),
+        Value::Array(items) => items.iter().any(has_float),
+        Value::Object(fields) => fields.values().any(has_float),
+        _ => false,
+    }
+}

@@ -79,10 +79,11 @@ pub fn request(random: &mut Random, marker: &str) -> HostileRequest {
     if !query.is_empty() {
         path = format!("{path}?{query}");
     }
+    let content_type = *random.pick(TYPES);
     HostileRequest {
         method,
         path,
-        content_type: random.pick::<&str>(TYPES),
+        content_type,
         body: body(random, marker),
     }
 }
@@ -95,7 +96,7 @@ fn body(random: &mut Random, marker: &str) -> Vec<u8> {
         3 => format!("a: &a [x]\nb: [{}]", "*a,".repeat(200)).into_bytes(),
         4 => copies(random).to_string().into_bytes(),
         5 => (0..random.below(300))
-            .map(|_| random.next().to_le_bytes()[0])
+            .map(|_| random.number().to_le_bytes()[0])
             .collect(),
         6 => json!({"status": {"addresses": [null], "conditions": [null, {"type": marker}]}})
             .to_string()
@@ -128,7 +129,7 @@ fn copies(random: &mut Random) -> Value {
 fn value(random: &mut Random, depth: usize, marker: &str) -> Value {
     match random.below(if depth == 0 { 5 } else { 8 }) {
         0 => Value::Null,
-        1 => Value::from(random.next()),
+        1 => Value::from(random.number()),
         2 => Value::from(1.5e300),
         3 => Value::from(marker),
         4 => Value::from("x".repeat(random.below(2_000))),
