@@ -217,7 +217,7 @@ def large_events(system):
     require(accepted == 0, f"{accepted} Events of 2.9 MB were stored")
     small = (system.request("POST", EVENTS, event(f"small-{index}", 60_000), token) for index in range(300))
     stored = sum(response.status == 201 for response in small) * 60_000 >> 20
-    require(stored < 16, f"{stored} MB of Events of one node were stored")
+    require(stored < 4, f"{stored} MB of Events of one node were stored")
 
 
 not_played("B7", "renewing the administrator's kubeconfig on a full disk", "happens every 12 hours; a test covers it")

@@ -25,9 +25,11 @@ const WATCHES: usize = 40_000;
 const WATCHES_PER_CALLER: usize = 100;
 /// Open watches reserved for administrators and components.
 const WATCHES_RESERVED: usize = 5_000;
-/// The Events that a node creates at once, and in the hour after which they expire.
+/// The Events that a node creates at once, and in the hour after which they expire. Every 4 KiB of an Event count like
+/// another one, so that the quota limits memory as well.
 const EVENTS_PER_NODE: f64 = 500.0;
 const EVENTS_PER_SECOND: f64 = EVENTS_PER_NODE / 3600.0;
+const BYTES_PER_EVENT: f64 = 4096.0;
 /// Unauthenticated requests in flight, to the few routes that authenticate on their own.
 const IN_FLIGHT_OPEN: usize = 8;
 const OPEN_BODY_BYTES: usize = 4 << 10;
@@ -106,12 +108,17 @@ impl TokenBucket {
 
     /// Takes one token and returns whether there was one.
     fn spend(&mut self, per_second: f64, capacity: f64, now: Instant) -> bool {
+        self.spend_many(1.0, per_second, capacity, now)
+    }
+
+    /// Takes tokens and returns whether there were as many; otherwise none is taken.
+    fn spend_many(&mut self, tokens: f64, per_second: f64, capacity: f64, now: Instant) -> bool {
         self.left = self.available(per_second, capacity, now);
         self.at = now;
-        if self.left < 1.0 {
+        if self.left < tokens {
             return false;
         }
-        self.left -= 1.0;
+        self.left -= tokens;
         true
     }
 }
@@ -133,6 +140,14 @@ impl KeyedBuckets {
         }
     }
 
+    /// Takes the tokens of an Event that a node creates or enlarges by this many bytes, and returns whether there were as
+    /// many.
+    pub fn spend_event(&self, node: &str, is_new: bool, bytes: usize, now: Instant) -> bool {
+        let size = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX)) / BYTES_PER_EVENT;
+        let tokens = size + if is_new { 1.0 } else { 0.0 };
+        tokens == 0.0 || self.spend_many(node, tokens, now)
+    }
+
     /// Returns the buckets that limit the Events of each node.
     pub fn events_of_nodes() -> Self {
         Self::new(EVENTS_PER_SECOND, EVENTS_PER_NODE)
@@ -140,6 +155,11 @@ impl KeyedBuckets {
 
     /// Takes one token of a key and returns whether there was one.
     pub fn spend(&self, key: &str, now: Instant) -> bool {
+        self.spend_many(key, 1.0, now)
+    }
+
+    /// Takes tokens of a key and returns whether there were as many; otherwise none is taken.
+    pub fn spend_many(&self, key: &str, tokens: f64, now: Instant) -> bool {
         let mut by_key = self.by_key.lock();
         if by_key.len() > MAX_CALLERS {
             by_key.retain(|_, bucket| !bucket.is_full(self.per_second, self.capacity, now));
@@ -147,7 +167,7 @@ impl KeyedBuckets {
         by_key
             .entry(key.to_owned())
             .or_insert_with(|| TokenBucket::full(self.capacity, now))
-            .spend(self.per_second, self.capacity, now)
+            .spend_many(tokens, self.per_second, self.capacity, now)
     }
 }
 
@@ -344,6 +364,23 @@ mod tests {
         assert!(limits.admit_watch(&Identity::node("one-more")).is_err());
         assert!(limits.admit_watch(&Identity::admin()).is_ok());
         assert!(limits.admit_watch(&Identity::component("operator")).is_ok());
+    }
+
+    #[test]
+    fn the_events_of_a_node_are_limited_in_number_and_size() {
+        let start = Instant::now();
+        let quota = KeyedBuckets::events_of_nodes();
+        let small = (0..1000)
+            .filter(|_| quota.spend_event("a", true, 500, start))
+            .count();
+        assert!((400..500).contains(&small), "{small}");
+        let large = (0..1000)
+            .filter(|_| quota.spend_event("b", true, 60_000, start))
+            .count();
+        assert!(large * 60_000 < 3 << 20, "{large} Events of 60 kB");
+        // A patch that changes a counter is free; one that enlarges an Event is not.
+        assert!(quota.spend_event("b", false, 0, start));
+        assert!(!quota.spend_event("b", false, 1 << 20, start));
     }
 
     #[test]

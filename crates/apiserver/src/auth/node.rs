@@ -111,8 +111,12 @@ impl Admission for NodeRestriction {
 impl NodeRestriction {
     /// A node's Events must not use all memory, nor expire those of others early.
     fn check_event_quota(&self, node: &str, request: &AdmissionRequest<'_>) -> Result<(), Rejection> {
-        let is_new = request.operation == AdmissionOperation::Create && !request.dry_run;
-        if !is_new || self.events.spend(node, Instant::now()) {
+        let size = |event: Option<&JsonObject>| {
+            event.map_or(0, |event| serde_json::to_vec(event).map_or(0, |text| text.len()))
+        };
+        let growth = size(request.object).saturating_sub(size(request.old));
+        let is_new = request.operation == AdmissionOperation::Create;
+        if request.dry_run || self.events.spend_event(node, is_new, growth, Instant::now()) {
             return Ok(());
         }
         Err(Rejection {
