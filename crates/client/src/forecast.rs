@@ -26,7 +26,7 @@ use mco_core::pipeline::GenerationError;
 use mco_core::pipeline::admission;
 use mco_core::pipeline::bootstrap::{BootstrapCluster, Current};
 use mco_core::rollout::drain::{self, Blocker, Budgets, Eviction};
-use mco_core::rollout::{NodeAnnotations, PoolWaves, RolloutView, control_plane, waves};
+use mco_core::rollout::{PoolWaves, RolloutView, control_plane, waves};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -333,7 +333,17 @@ pub fn forecast(
         pools.push(pool);
         rendered.insert(name, result.map_err(|error| error.to_string()));
     }
-    let view = RolloutView::new(&pools, now.nodes);
+    let topology = after.controller_config.as_ref().and_then(|config| {
+        let infrastructure = config.spec.infra.as_ref()?;
+        Some(infrastructure.status.as_ref()?.control_plane_topology.as_str())
+    });
+    let view = RolloutView::new(&pools, now.nodes)
+        .with_topology(topology)
+        .with_only_control_plane_node(control_plane::only_control_plane_node(now.nodes));
+    let skipping = now.nodes.iter().filter(|node| view.skips_drain(node));
+    let not_drained: BTreeSet<&str> = skipping
+        .filter_map(|node| node.metadata.name.as_deref())
+        .collect();
     let foretold = waves(&view).into_iter();
     let mut rollouts: HashMap<String, PoolWaves> =
         foretold.map(|waves| (waves.pool.clone(), waves)).collect();
@@ -341,7 +351,7 @@ pub fn forecast(
         .into_iter()
         .map(|(pool, result)| {
             let rollout = rollouts.remove(&pool);
-            of_pool(pool, result, after, rollout, now)
+            of_pool(pool, result, after, (rollout, &not_drained), now)
         })
         .collect()
 }
@@ -350,7 +360,7 @@ fn of_pool(
     pool: String,
     result: Result<Rendered, String>,
     after: &BootstrapCluster,
-    rollout: Option<PoolWaves>,
+    (rollout, not_drained): (Option<PoolWaves>, &BTreeSet<&str>),
     now: &PlanContext<'_>,
 ) -> PoolForecast {
     let nothing = ParsedConfig::default();
@@ -382,7 +392,7 @@ fn of_pool(
     let rollout = rollout.filter(|_| moves);
     let drains = matches!(comparison.cost.drain, Drain::Needed { .. });
     let drains = match &rollout {
-        Some(rollout) if drains => drain_forecast(rollout, now),
+        Some(rollout) if drains => drain_forecast(rollout, not_drained, now),
         _ => DrainForecast::default(),
     };
     PoolForecast {
@@ -406,7 +416,7 @@ struct DrainForecast {
     not_drained: Vec<String>,
 }
 
-fn drain_forecast(rollout: &PoolWaves, now: &PlanContext<'_>) -> DrainForecast {
+fn drain_forecast(rollout: &PoolWaves, not_drained: &BTreeSet<&str>, now: &PlanContext<'_>) -> DrainForecast {
     let budgets = Budgets::new(now.budgets);
     let mut pods: HashMap<&str, Vec<&Pod>> = HashMap::new();
     for pod in now.pods {
@@ -414,15 +424,9 @@ fn drain_forecast(rollout: &PoolWaves, now: &PlanContext<'_>) -> DrainForecast {
             pods.entry(node).or_default().push(pod);
         }
     }
-    let only = control_plane::only_control_plane_node(now.nodes);
-    let skips = |name: &str| {
-        let mut nodes = now.nodes.iter();
-        let node = nodes.find(|node| node.metadata.name.as_deref() == Some(name));
-        only == Some(name) || node.is_some_and(|node| NodeAnnotations::of_node(node).single_replica)
-    };
     let mut forecast = DrainForecast::default();
     for node in rollout.under_way.iter().chain(rollout.waves.iter().flatten()) {
-        if skips(node) {
+        if not_drained.contains(node.as_str()) {
             forecast.not_drained.push(node.clone());
             continue;
         }
@@ -519,7 +523,14 @@ mod tests {
             waves: vec![vec!["cp".to_owned()], vec!["w".to_owned()]],
             stuck: Vec::new(),
         };
-        let forecast = drain_forecast(&rollout, &now);
+        let view = RolloutView::new([], &nodes)
+            .with_topology(Some("HighlyAvailable"))
+            .with_only_control_plane_node(control_plane::only_control_plane_node(&nodes));
+        let skipping = nodes.iter().filter(|node| view.skips_drain(node));
+        let not_drained = skipping
+            .filter_map(|node| node.metadata.name.as_deref())
+            .collect();
+        let forecast = drain_forecast(&rollout, &not_drained, &now);
         assert_eq!(forecast.not_drained, ["cp"]);
         let losses: Vec<String> = forecast.losses.iter().map(ToString::to_string).collect();
         assert_eq!(

@@ -148,7 +148,7 @@ impl PoolSnapshot {
             os_configs: ctx.stores.os_configs.sorted(),
             os_builds: ctx.stores.os_builds.sorted(),
             topology: topology(ctx),
-            only_control_plane_node: only_control_plane_node(ctx, name),
+            only_control_plane_node: only_control_plane_node(ctx, &nodes),
             operator_node,
             first_pivots: first_pivots(ctx, &nodes),
             target_states,
@@ -224,16 +224,15 @@ fn topology(ctx: &Context) -> Option<String> {
     (!topology.is_empty()).then_some(topology)
 }
 
-/// Returns the node that is the whole control plane, if `pool` may contain it. All nodes are read only if the pool has a
-/// single member, which is never the case in a large pool.
-fn only_control_plane_node(ctx: &Context, pool: &str) -> Option<String> {
-    let members = ctx.membership.nodes_of(pool);
-    let [member] = members.as_slice() else {
-        return None;
+/// Returns the node of a pool that is the whole control plane. The nodes of other pools are read only if this one has
+/// exactly one control-plane node.
+fn only_control_plane_node(ctx: &Context, members: &[Arc<Node>]) -> Option<String> {
+    let only = |nodes: &[Arc<Node>]| {
+        let nodes = nodes.iter().map(Arc::as_ref);
+        control_plane::only_control_plane_node(nodes).map(str::to_owned)
     };
-    let nodes = ctx.stores.nodes.all();
-    let only = control_plane::only_control_plane_node(nodes.iter().map(Arc::as_ref))?;
-    (only == member.as_str()).then(|| only.to_owned())
+    only(members)?;
+    only(&ctx.stores.nodes.all())
 }
 
 /// Returns the node of the operator's pod, if there is exactly one and several control-plane nodes wait for their

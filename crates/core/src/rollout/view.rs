@@ -7,7 +7,9 @@ use k8s_openapi::jiff::Timestamp;
 use mco_api::vocabulary::topology;
 use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
 
+use super::control_plane::is_control_plane_node;
 use super::node::NodeView;
+use super::node_annotations::NodeAnnotations;
 use super::plan::ContestedNode;
 use super::target::Layering;
 use crate::config::pools::{Membership, NodePools};
@@ -121,6 +123,16 @@ impl<'a> RolloutView<'a> {
         } else {
             self.topology
         }
+    }
+
+    /// Returns whether the node is updated without a drain, by the topology that it has or is about to be annotated with.
+    pub fn skips_drain(&self, node: &Node) -> bool {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        is_control_plane_node(node)
+            && match self.topology_of(name) {
+                Some(topology) => topology == topology::SINGLE_REPLICA,
+                None => NodeAnnotations::of_node(node).single_replica,
+            }
     }
 
     /// Sets the node that runs the operator's pod, if exactly one such pod runs.

@@ -51,6 +51,42 @@ fn the_only_control_plane_node_is_marked_whatever_the_topology_is() {
 }
 
 #[test]
+fn which_nodes_are_not_drained_follows_the_topology_that_is_about_to_be_annotated() {
+    let pools = [pool("worker", "v0", json!({}))];
+    let with = |fleet: &str, annotated: Option<&str>| {
+        let mut nodes = nodes(fleet);
+        for node in &mut nodes {
+            let annotations = node.metadata.annotations.as_mut().unwrap();
+            annotations.extend(annotated.map(|value| (key("controlPlaneTopology"), value.to_owned())));
+        }
+        nodes
+    };
+    let single = "m v0/v0 role=control-plane; n v0/v0";
+    let two = "m v0/v0 role=control-plane; m2 v0/v0 role=control-plane";
+    for (fleet, annotated, topology, expected) in [
+        (single, None, Some("HighlyAvailable"), true),
+        (two, Some("SingleReplica"), Some("HighlyAvailable"), false),
+        (two, Some("SingleReplica"), None, true),
+        (two, None, Some("SingleReplica"), true),
+        (two, None, None, false),
+    ] {
+        let nodes = with(fleet, annotated);
+        let view = RolloutView::new(&pools, &nodes)
+            .with_topology(topology)
+            .with_only_control_plane_node(only_control_plane_node(&nodes));
+        assert_eq!(
+            view.skips_drain(&nodes[0]),
+            expected,
+            "{fleet} {annotated:?} {topology:?}"
+        );
+    }
+    // A worker never skips it.
+    let nodes = with(single, Some("SingleReplica"));
+    let view = RolloutView::new(&pools, &nodes).with_topology(Some("SingleReplica"));
+    assert!(!view.skips_drain(&nodes[1]));
+}
+
+#[test]
 fn only_our_own_taint_goes() {
     let expected = json!({
         "metadata": {"annotations": {key("controlPlaneTopology"): "SingleReplica"}, "resourceVersion": "1"},
