@@ -17,6 +17,7 @@ pub mod machine_os_build;
 pub mod machine_os_config;
 pub mod os_image_stream;
 pub mod pinned_image_set;
+pub mod plain;
 pub mod vocabulary;
 
 mod resource;

@@ -274,7 +274,7 @@ async fn gather(ctx: &Context, pool: &Arc<MachineConfigPool>) -> Result<Gathered
     if let Some(problem) = malformed {
         return Ok(GatheredInputs::Failed(problem));
     }
-    let settings = ctx.stores.machine_configurations.get(names::SINGLETON);
+    let settings = ctx.stores.machine_configuration();
     let overrides = settings
         .map(|settings| Overrides::of(&settings))
         .unwrap_or_default();

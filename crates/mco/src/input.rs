@@ -5,6 +5,7 @@ use std::io::{self, BufRead as _, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
+use mco_api::ClusterBase;
 pub use mco_client::text::count;
 use mco_core::config::manifest::{self, LARGEST_FILE, Manifest};
 use mco_core::generators::templates::TemplateTree;
@@ -70,7 +71,7 @@ pub fn cluster(path: &Path, base: &BaseArguments) -> anyhow::Result<BootstrapClu
     for warning in &cluster.warnings {
         output::warning(warning);
     }
-    if cluster.inventory.configs.is_empty() {
+    if cluster.inventory.configs.is_empty() && base.base.is_none_or(ClusterBase::has_templates) {
         bail!(
             "{}: no MachineConfig found; is this the right directory?",
             path.display()
@@ -86,6 +87,7 @@ pub struct BaseInputs {
     pull_secret: Option<String>,
     payload_version: Option<String>,
     stage: Option<ClusterStage>,
+    base: Option<ClusterBase>,
 }
 
 impl BaseInputs {
@@ -95,6 +97,7 @@ impl BaseInputs {
             pull_secret: base.pull_secret.as_deref().map(pull_secret).transpose()?,
             payload_version: base.payload_version.clone(),
             stage: base.stage.map(ClusterStage::from),
+            base: base.base,
         })
     }
 
@@ -105,6 +108,7 @@ impl BaseInputs {
             controller_version: VERSION,
             payload_version: self.payload_version.as_deref(),
             stage: self.stage,
+            base: self.base,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::Client;
-use mco_api::crd::CustomResourceDefinition;
+use mco_api::crd::{CompanionKinds, CustomResourceDefinition};
 use mco_api::{MachineConfigPool, MachineConfiguration};
 use mco_http::metrics::{ScrapeAccess, serve_metrics};
 use mco_http::tls::{CertificateStore, TlsError};
@@ -30,6 +30,7 @@ use crate::log_levels::LogLevels;
 use crate::manifests::{self, ManifestSettings};
 use crate::options::{MetricsAccess, OperandMode, OperatorOptions};
 use crate::pace::SyncPace;
+use crate::profile::{self, ClusterProfile, ProfileError};
 use crate::progress::{SyncOutcome, SyncProgress, SyncResult, SyncStep};
 use crate::report::{self, Story};
 use crate::steps::rendering::{RenderingError, Rotation};
@@ -144,6 +145,8 @@ struct Operator {
     evaluation: Option<String>,
     /// Why boot images block an upgrade.
     boot_images: Option<String>,
+    /// What is installed; the default until the cluster could be read.
+    profile: ClusterProfile,
     /// The operating system images in the rendered configs that pools report.
     rendered_images: BTreeMap<String, String>,
     /// The webhook's certificate.
@@ -164,6 +167,7 @@ impl Operator {
             rotation: Rotation::default(),
             evaluation: None,
             boot_images: None,
+            profile: ClusterProfile::default(),
             rendered_images: BTreeMap::new(),
             certificate: Arc::default(),
             metrics_certificate: Arc::default(),
@@ -220,6 +224,13 @@ impl Operator {
     async fn round(&mut self, work: Work) -> Result<(), ClusterError> {
         let started = Instant::now();
         if work == Work::Everything {
+            // Nothing is written before it is known what is installed here.
+            let evidence = profile::evidence(self.cluster.client()).await?;
+            match profile::decide(&evidence, &self.options.profile) {
+                Ok(decided) => self.profile = decided,
+                Err(ProfileError::Cluster(error)) => return Err(error),
+                Err(error) => return Err(ClusterError::Profile(error.to_string())),
+            }
             Box::pin(self.steps()).await;
         }
         let release = self.release().await?;
@@ -231,6 +242,7 @@ impl Operator {
             pools: &pools,
             evaluation: self.evaluation.as_deref(),
             boot_images: self.boot_images.as_deref(),
+            kinds: self.profile.kinds,
         };
         report::report(&self.cluster, &self.options, &story).await?;
         self.options.metrics.round(started.elapsed(), &self.progress);
@@ -249,7 +261,7 @@ impl Operator {
         let known = self.known.as_ref();
         let is_known = known.is_some_and(|known| known.has(&[FactGroup::Release]));
         let is_known = is_known || self.options.release_version.is_some();
-        if !is_known && let Some(before) = report::deployed(&self.cluster).await? {
+        if !is_known && let Some(before) = report::deployed(&self.cluster, self.profile.kinds).await? {
             return Ok(before);
         }
         Ok(release_version(self.facts(), &self.options))
@@ -263,7 +275,7 @@ impl Operator {
         };
         let mut progress = SyncProgress::default();
         self.install_definitions(&mut progress).await;
-        let (cluster, options) = (&self.cluster, &self.options);
+        let (cluster, options, profile) = (&self.cluster, &self.options, &self.profile);
         if options.workloads == OperandMode::Deployed || options.metrics_access == MetricsAccess::Guarded {
             let certificates = monitoring::certificates(cluster, &self.metrics_certificate, Timestamp::now());
             progress.run(SyncStep::Monitoring, certificates).await;
@@ -272,21 +284,31 @@ impl Operator {
         let known = Box::pin(gathered(&mut progress, cluster, self.known.as_ref())).await;
         let facts = &known.facts;
         self.watches.follow_kinds(facts.kinds());
-        certificates(&mut progress, cluster, options, &known).await;
-        let settings = settings(&mut progress, cluster, options, &known).await;
+        if profile.server {
+            certificates(&mut progress, cluster, options, &known).await;
+        }
+        let settings = settings(&mut progress, cluster, options, &known, profile.kinds).await;
         if let Some(settings) = &settings {
             self.boot_images = machine_configuration::obstacle(settings);
         }
         let upgrade = settings
             .as_ref()
             .map_or(Upgrade::Never, machine_configuration::upgrade);
-        let required = pools::required(cluster, facts);
-        progress.run(SyncStep::MachineConfigPools, required).await;
-        let user_data = async {
-            let pools = pools::all(cluster).await?;
-            user_data::user_data(cluster, &pools, facts, options, upgrade).await
+        let required = async {
+            if profile.base.has_templates() {
+                pools::required(cluster, facts).await
+            } else {
+                Ok(())
+            }
         };
-        progress.run(SyncStep::UserData, user_data).await;
+        progress.run(SyncStep::MachineConfigPools, required).await;
+        if profile.server {
+            let user_data = async {
+                let pools = pools::all(cluster).await?;
+                user_data::user_data(cluster, &pools, facts, options, upgrade).await
+            };
+            progress.run(SyncStep::UserData, user_data).await;
+        }
         if let Some(webhook) = &options.webhook {
             let admission = workloads::webhook(cluster, webhook, &self.certificate, Timestamp::now());
             progress.run(SyncStep::Admission, admission).await;
@@ -294,7 +316,7 @@ impl Operator {
         let mut rotation = self.rotation;
         let config = async {
             if known.has(FOR_CONTROLLER_CONFIG) {
-                rendering::controller_config(cluster, facts, options, &mut rotation).await
+                rendering::controller_config(cluster, facts, options, profile.base, &mut rotation).await
             } else {
                 Ok(SyncResult::NotYet(UNKNOWN_FACTS.to_owned()))
             }
@@ -303,12 +325,12 @@ impl Operator {
             OperandMode::Elsewhere => {
                 progress.settle(SyncStep::MachineConfigController, config).await;
                 progress
-                    .run(SyncStep::AccessControl, workloads::access(cluster))
+                    .run(SyncStep::AccessControl, workloads::access(cluster, profile))
                     .await;
             }
             OperandMode::Deployed => {
                 progress
-                    .run(SyncStep::AccessControl, workloads::access(cluster))
+                    .run(SyncStep::AccessControl, workloads::access(cluster, profile))
                     .await;
                 Box::pin(self.deploy(&mut progress, &known, config)).await;
             }
@@ -324,21 +346,21 @@ impl Operator {
 
     /// Applies namespaces and CRDs, and starts the watches that need them.
     async fn install_definitions(&mut self, progress: &mut SyncProgress) {
-        let (cluster, options) = (&self.cluster, &self.options);
+        let (cluster, options, profile) = (&self.cluster, &self.options, &self.profile);
         progress
-            .run(SyncStep::Namespace, definitions::namespaces(cluster))
+            .run(SyncStep::Namespace, definitions::namespaces(cluster, profile))
             .await;
         progress
             .run(
                 SyncStep::CustomResourceDefinitions,
-                definitions::definitions(cluster),
+                definitions::definitions(cluster, profile.kinds),
             )
             .await;
         if progress.of(SyncStep::CustomResourceDefinitions) == Some(&SyncOutcome::Done) {
-            if let Err(error) = report::announce(cluster).await {
+            if let Err(error) = report::announce(cluster, profile.kinds).await {
                 warn!("cannot report: {error}");
             }
-            self.watches.follow_own();
+            self.watches.follow_own(profile);
             if options.workloads == OperandMode::Deployed {
                 self.watches.follow_workloads();
             }
@@ -364,10 +386,13 @@ impl Operator {
         config: impl Future<Output = Result<SyncResult, RenderingError>> + Send,
     ) {
         let cluster = &self.cluster;
-        let settings = &deployment_settings(&known.facts, &self.options);
+        let profile = &self.profile;
+        let settings = &deployment_settings(&known.facts, &self.options, profile);
         let network = async {
-            workloads::network_policies(cluster).await?;
-            workloads::guards(cluster).await
+            if profile.network_policies {
+                workloads::network_policies(cluster).await?;
+            }
+            workloads::guards(cluster, profile).await
         };
         progress.run(SyncStep::NetworkPolicies, network).await;
         let daemon = workloads::daemon(cluster, settings);
@@ -388,6 +413,9 @@ impl Operator {
         progress
             .settle(SyncStep::MachineConfigController, controller)
             .await;
+        if !profile.server {
+            return;
+        }
         if known.has(FOR_SERVERS) {
             let server = workloads::server(cluster, settings);
             progress.settle(SyncStep::MachineConfigServer, server).await;
@@ -462,12 +490,14 @@ async fn settings(
     cluster: &OperatorClient,
     options: &OperatorOptions,
     known: &KnownFacts,
+    kinds: CompanionKinds,
 ) -> Option<MachineConfiguration> {
     let mut settings = None;
     let release = release_version(Some(&known.facts), options);
     let work = async {
-        let found = settings.insert(machine_configuration::present(cluster).await?);
-        if known.has(FOR_BOOT_IMAGES) {
+        let found = settings.insert(machine_configuration::present(cluster, kinds).await?);
+        // Machine templates, which boot images belong to, are OpenShift's.
+        if known.has(FOR_BOOT_IMAGES) && kinds == CompanionKinds::OpenShift {
             machine_configuration::boot_images(cluster, &known.facts, &release, found).await
         } else {
             Ok(())
@@ -484,7 +514,11 @@ async fn settings(
 }
 
 /// Returns the settings of the workloads, with the API server's address of the ControllerConfig.
-fn deployment_settings(facts: &ObservedFacts, options: &OperatorOptions) -> ManifestSettings {
+fn deployment_settings(
+    facts: &ObservedFacts,
+    options: &OperatorOptions,
+    profile: &ClusterProfile,
+) -> ManifestSettings {
     let infrastructure = serving::effective_infrastructure(facts, options);
     let status = infrastructure.and_then(|infrastructure| infrastructure.status);
     ManifestSettings {
@@ -495,5 +529,7 @@ fn deployment_settings(facts: &ObservedFacts, options: &OperatorOptions) -> Mani
             .unwrap_or_default(),
         ignition_tokens: options.ignition_tokens,
         log_level: options.log_levels.borrow().operands,
+        profile: profile.clone(),
+        chosen_base: options.profile.base,
     }
 }

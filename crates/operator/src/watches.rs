@@ -16,16 +16,18 @@ use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource};
+use mco_api::crd::CompanionKinds;
 use mco_api::foreign::cluster_operator::ClusterOperator;
 use mco_api::vocabulary::{labels, names};
 use mco_api::{
-    ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfigPool, MachineConfiguration,
+    ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfigPool, MachineConfiguration, plain,
 };
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use crate::facts;
+use crate::profile::ClusterProfile;
 
 type Metadata = PartialObjectMeta<DynamicObject>;
 
@@ -78,28 +80,36 @@ impl Watches {
     }
 
     /// Watches our own kinds and namespaces, which must exist.
-    pub fn follow_own(&mut self) {
+    pub fn follow_own(&mut self, profile: &ClusterProfile) {
         let one = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
         let kind = |resource| (resource, watcher::Config::default());
         self.follow(
             kind(ApiResource::erase::<ControllerConfig>(&())),
             Work::Everything,
         );
-        self.follow(
-            kind(ApiResource::erase::<MachineConfiguration>(&())),
-            Work::Everything,
-        );
+        let (configurations, operators) = match profile.kinds {
+            CompanionKinds::OpenShift => (
+                ApiResource::erase::<MachineConfiguration>(&()),
+                ApiResource::erase::<ClusterOperator>(&()),
+            ),
+            CompanionKinds::Plain => (
+                ApiResource::erase::<plain::MachineConfiguration>(&()),
+                ApiResource::erase::<plain::MachineConfigOperator>(&()),
+            ),
+        };
+        self.follow(kind(configurations), Work::Everything);
         self.follow(kind(ApiResource::erase::<KubeletConfig>(&())), Work::Everything);
         self.follow(
             kind(ApiResource::erase::<ContainerRuntimeConfig>(&())),
             Work::Everything,
         );
         self.follow(kind(ApiResource::erase::<MachineConfigPool>(&())), Work::Status);
-        let operators = ApiResource::erase::<ClusterOperator>(&());
         self.follow((operators, one(names::CLUSTER_OPERATOR)), Work::Status);
         self.follow_within::<ConfigMap>(names::NAMESPACE);
         self.follow_within::<Secret>(names::NAMESPACE);
-        self.follow_within::<Secret>(names::MACHINE_API_NAMESPACE);
+        if profile.server {
+            self.follow_within::<Secret>(names::MACHINE_API_NAMESPACE);
+        }
     }
 
     /// Watches the ConfigMaps with the CAs and addresses of a cluster. Some have arbitrary names; in namespaces with

@@ -4,6 +4,7 @@
 use mco_api::machine_configuration::LogLevel;
 use mco_operator::IgnitionTokens;
 use mco_operator::manifests::{self, ManifestSettings};
+use mco_operator::profile::ClusterProfile;
 use serde_json::Value;
 
 const OWN_GROUP: &str = "machineconfiguration.openshift.io";
@@ -24,7 +25,7 @@ fn contains(rule: &Value, field: &str, value: &str) -> bool {
 
 /// Returns whether the ClusterRole of the component allows it.
 fn may(component: &str, request: &Request<'_>) -> bool {
-    let roles = manifests::access();
+    let roles = manifests::access(&ClusterProfile::default());
     let role = roles
         .iter()
         .find(|object| object["kind"] == "ClusterRole" && object["metadata"]["name"] == component)
@@ -96,7 +97,7 @@ fn nobody_may_what_it_never_does() {
 
 #[test]
 fn only_the_operator_reads_all_objects_of_the_namespace() {
-    let objects = manifests::access();
+    let objects = manifests::access(&ClusterProfile::default());
     let mut roles = Vec::new();
     for role in objects.iter().filter(|object| object["kind"] == "Role") {
         let name = role["metadata"]["name"].as_str().unwrap();
@@ -129,6 +130,8 @@ fn openshift_lets_every_pod_be_what_it_is() {
         templates_image: "localhost/templates".to_owned(),
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
+        profile: ClusterProfile::default(),
+        chosen_base: None,
     };
     let mut seen = 0;
     for object in manifests::installation(&settings) {

@@ -6,6 +6,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use mco_apiserver::{ApiServer, ApiServerOptions, Identity};
 use mco_operator::manifests;
+use mco_operator::profile::ClusterProfile;
 use serde_json::{Value, json};
 
 const DAEMON: &str = "system:serviceaccount:openshift-machine-config-operator:machine-config-daemon";
@@ -66,8 +67,8 @@ async fn a_daemon_cannot_label_its_node_on_the_embedded_api() {
         .unwrap();
     let client = kube::Client::new(server.service(), "default");
     apply(&client, &[manifests::namespace()]).await;
-    apply(&client, &manifests::operands_access()).await;
-    apply(&client, &manifests::guards()).await;
+    apply(&client, &manifests::operands_access(&ClusterProfile::default())).await;
+    apply(&client, &manifests::guards(&ClusterProfile::default())).await;
     let node = |name: &str| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
     apply(&client, &[node("a"), node("b")]).await;
 

@@ -59,7 +59,7 @@ installs_as_documented() {
     for machine in $WORKERS; do
         kubectl label node "$machine" node-role.kubernetes.io/worker= >/dev/null
     done
-    mco install --image "$MCO_IMAGE" --templates-image "$IMAGE_REPOSITORY/templates:e2e" >"$work/install.yaml"
+    mco install --base openshift --image "$MCO_IMAGE" --templates-image "$IMAGE_REPOSITORY/templates:e2e" >"$work/install.yaml"
     kubectl apply --server-side -f "$work/install.yaml" >"$work/install.log" 2>&1 \
         || { cat "$work/install.log" >&2; fail "kubectl apply failed"; }
     # Operator, controller and server on the one control-plane node, and a daemon on every node.

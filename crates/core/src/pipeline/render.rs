@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use mco_api::cluster_base::UnknownBase;
 use mco_api::vocabulary::annotations;
-use mco_api::{ControllerConfig, MachineConfigPool, OSImageStream};
+use mco_api::{ClusterBase, ControllerConfig, MachineConfigPool, OSImageStream};
 use thiserror::Error;
 
 use crate::config::merge::DefaultImages;
@@ -21,6 +22,7 @@ use crate::config::transition::{self, TransitionError};
 use crate::generators::generated::generator_of;
 use crate::generators::os_images::{self, StreamError};
 use crate::generators::os_streams::ReleaseStreams;
+use crate::generators::templates::TemplateConfig;
 
 /// All inputs of a render of one pool.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +59,8 @@ pub struct RenderedPool {
 #[derive(Debug, Error)]
 pub enum RenderFailure {
     #[error(transparent)]
+    Base(#[from] UnknownBase),
+    #[error(transparent)]
     Select(#[from] SelectError),
     /// The objects were written by another version of the controllers, during an upgrade.
     #[error(transparent)]
@@ -83,12 +87,17 @@ fn join(invalid: &[InvalidObject]) -> String {
 /// Renders a pool. The same inputs result in the same name and bytes, in any order of the sources.
 pub fn render_pool(inputs: &PoolInputs<'_>) -> Result<RenderedPool, RenderFailure> {
     let pool = inputs.pool;
-    let selected = select(pool, inputs.sources)?;
+    let base = inputs
+        .controller_config
+        .map_or(Ok(ClusterBase::default()), ControllerConfig::base)?;
+    let selected = select(pool, inputs.sources, base)?;
     check_skew(inputs, &selected)?;
     let parsed = validate(&selected)?;
     let stream = inputs.streams.of_pool(pool, inputs.worker)?;
     let images = match (stream, inputs.controller_config) {
         (Some(stream), _) => stream.images,
+        // Where no release provides the operating system, a pool has an image only if a MachineConfig names it.
+        (None, Some(_)) if !base.has_templates() => DefaultImages::default(),
         (None, Some(config)) => os_images::from_controller_config(config),
         (None, None) => DefaultImages::default(),
     };
@@ -96,7 +105,12 @@ pub fn render_pool(inputs: &PoolInputs<'_>) -> Result<RenderedPool, RenderFailur
         release_version: release_version(inputs.controller_config).unwrap_or(inputs.identity.release_version),
         ..inputs.identity
     };
-    let rendered = render::render(pool, &parsed, images, identity).map_err(RenderFailure::Merge)?;
+    let rendered = if parsed.is_empty() {
+        render::render_empty(pool, identity)
+    } else {
+        render::render(pool, &parsed, images, identity)
+    };
+    let rendered = rendered.map_err(RenderFailure::Merge)?;
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     runtime_check::check(name, &rendered.config.ignition, stream.map(|stream| stream.name))?;
     let size = render::check_size(&rendered).map_err(RenderFailure::Size)?;
@@ -119,13 +133,16 @@ pub fn is_user_source(metadata: &ObjectMeta) -> bool {
 fn select<'s>(
     pool: &MachineConfigPool,
     sources: &'s [Arc<SourceConfig>],
+    base: ClusterBase,
 ) -> Result<Vec<&'s SourceConfig>, SelectError> {
     let selector = pools::config_selector(pool)?;
     let matching = sources
         .iter()
-        .filter(|source| selector.matches(source.object.metadata.labels.as_ref()));
+        .filter(|source| selector.matches(source.object.metadata.labels.as_ref()))
+        // The base configs of another base are no sources, even while the API server still has them.
+        .filter(|source| base.has_templates() || !TemplateConfig::is_of_cluster(&source.object));
     let selected: Vec<&SourceConfig> = matching.map(Arc::as_ref).collect();
-    if selected.is_empty() {
+    if selected.is_empty() && base.has_templates() {
         let pool = pool.metadata.name.clone().unwrap_or_default();
         return Err(SelectError::SelectsNothing { pool });
     }

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use mco_api::ClusterBase;
 
 pub use client::{
     DriftArguments, Gather, HistoryArguments, NodeArguments, OnePool, Rollout, RolloutAction,
@@ -107,6 +108,10 @@ pub struct BaseArguments {
     /// metadata.uid.
     #[arg(long, value_name = "STAGE", value_enum)]
     pub stage: Option<StageArgument>,
+    /// The base of the cluster: openshift, none, kubeadm, k3s, rke2 or machine; by default the ControllerConfig's. With
+    /// another one than the cluster has, shows what changing it would do.
+    #[arg(long, value_name = "BASE")]
+    pub base: Option<ClusterBase>,
 }
 
 /// The phase of the cluster for which configs are generated.
@@ -177,6 +182,9 @@ pub struct Validate {
     /// Files, directories, or - for standard input.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// Check as on a cluster with this base: openshift, none, kubeadm, k3s, rke2 or machine; by default openshift.
+    #[arg(long, value_name = "BASE")]
+    pub base: Option<ClusterBase>,
     /// Print the findings in this format.
     #[arg(short, long, value_enum)]
     pub output: Option<OutputFormat>,

@@ -1,9 +1,10 @@
 //! `mco validate`
 
 use anyhow::bail;
+use mco_api::ClusterBase;
 use mco_core::config::manifest::Manifest;
 use mco_core::config::problem::Problem;
-use mco_core::pipeline::admission;
+use mco_core::pipeline::admission::{self, AdmissionContext};
 use serde::Serialize;
 
 use crate::cli::Validate;
@@ -31,7 +32,7 @@ pub fn run(arguments: &Validate) -> anyhow::Result<CommandOutcome> {
     let manifests = input::manifests(&arguments.files)?;
     let mut report = ValidationReport::default();
     for manifest in &manifests.read {
-        check(manifest, &mut report);
+        check(manifest, arguments.base.unwrap_or_default(), &mut report);
     }
     if manifests.read.is_empty() && manifests.unreadable == 0 {
         bail!("nothing to check: no object found");
@@ -51,9 +52,13 @@ pub fn run(arguments: &Validate) -> anyhow::Result<CommandOutcome> {
     })
 }
 
-fn check(manifest: &Manifest, report: &mut ValidationReport) {
+fn check(manifest: &Manifest, base: ClusterBase, report: &mut ValidationReport) {
     let (group, _) = manifest.api_version.split_once('/').unwrap_or_default();
-    let Some(result) = admission::check(group, &manifest.kind, &manifest.value) else {
+    let context = || AdmissionContext {
+        base,
+        ..AdmissionContext::default()
+    };
+    let Some(result) = admission::check_on(context, group, &manifest.kind, &manifest.value) else {
         let text = format!(
             "{} {} is not a kind that this command checks; skipped",
             manifest.api_version, manifest.kind

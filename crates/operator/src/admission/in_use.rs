@@ -4,15 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use futures::{Stream, StreamExt as _, stream};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeStatus, NodeSystemInfo};
 use kube::api::ObjectMeta;
-use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use mco_api::{MachineConfigPool, MachineOSBuild};
+use mco_api::controller_config::ControllerConfigSpec;
+use mco_api::{ClusterBase, ControllerConfig, MachineConfigPool, MachineOSBuild};
+use mco_core::config::node_versions::NodeVersions;
 use mco_core::config::problem::Problem;
 use mco_core::config::rendered_configs::{used_by_build, used_by_node, used_by_pool};
-use mco_core::pipeline::admission::{AdmissionWrite, ConfigInUse as Answer, Users, review};
+use mco_core::pipeline::admission::{
+    AdmissionContext, AdmissionWrite, ConfigInUse as Answer, Users, review_on,
+};
 use mco_runtime::{Reflected, object_name};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -28,9 +31,10 @@ pub struct InUseIndex {
 
 #[derive(Debug)]
 struct WatchedUsers {
-    nodes: Reflected<PartialObjectMeta<Node>>,
+    nodes: Reflected<Node>,
     pools: Reflected<MachineConfigPool>,
     builds: Reflected<MachineOSBuild>,
+    configs: Reflected<ControllerConfig>,
 }
 
 impl InUseIndex {
@@ -42,7 +46,13 @@ impl InUseIndex {
 
     /// Decides about a write; see [`mco_core::pipeline::admission::review`].
     pub fn review(&self, request: &AdmissionWrite<'_>) -> Result<Vec<Problem>, String> {
-        review(request, |config| self.of(config))
+        review_on(|| self.context(), request, |config| self.of(config))
+    }
+
+    /// Returns what admission depends on. Before the operator has written the base, nothing depends on it.
+    pub fn context(&self) -> AdmissionContext {
+        let context = self.watched.get().and_then(WatchedUsers::context);
+        context.unwrap_or_default()
     }
 
     /// Watches the users until `stop` is cancelled. May be called once.
@@ -52,14 +62,30 @@ impl InUseIndex {
             Reflected::watch(Api::all(client.clone()), |pool: &mut MachineConfigPool| {
                 pool.metadata.managed_fields = None;
             });
+        let (configs, config_events) =
+            Reflected::watch(Api::all(client.clone()), |config: &mut ControllerConfig| {
+                config.metadata.managed_fields = None;
+                config.spec = ControllerConfigSpec::default();
+                config.status = None;
+            });
         let (builds, build_events) = Reflected::watch(Api::all(client), |build: &mut MachineOSBuild| {
             build.metadata.managed_fields = None;
         });
-        let watched = WatchedUsers { nodes, pools, builds };
+        let watched = WatchedUsers {
+            nodes,
+            pools,
+            builds,
+            configs,
+        };
         if self.watched.set(watched).is_err() {
             return;
         }
-        let events = stream::select_all([node_events.boxed(), pool_events.boxed(), build_events.boxed()]);
+        let events = stream::select_all([
+            node_events.boxed(),
+            pool_events.boxed(),
+            build_events.boxed(),
+            config_events.boxed(),
+        ]);
         tokio::select! {
             () = stop.cancelled() => {}
             () = poll(events) => {}
@@ -77,6 +103,19 @@ async fn poll(events: impl Stream<Item = Result<(), watcher::Error>>) {
 }
 
 impl WatchedUsers {
+    fn context(&self) -> Option<AdmissionContext> {
+        let configs = self.configs.listed()?;
+        let base = configs
+            .first()
+            .map_or(Ok(ClusterBase::None), |config| config.base());
+        let (pools, nodes) = (self.pools.listed()?, self.nodes.listed()?);
+        Some(AdmissionContext {
+            base: base.unwrap_or(ClusterBase::None),
+            pools: pools.iter().map(|pool| MachineConfigPool::clone(pool)).collect(),
+            nodes: nodes.iter().map(|node| NodeVersions::of(node)).collect(),
+        })
+    }
+
     fn users(&self, config: &str) -> Option<Users> {
         let unreadable = [
             self.nodes.unreadable(),
@@ -110,15 +149,26 @@ fn names<'o>(objects: impl Iterator<Item = &'o ObjectMeta>) -> BTreeSet<String> 
     objects.map(|metadata| object_name(metadata).to_owned()).collect()
 }
 
-/// Keeps of a node only the annotations that name configs: a cluster has thousands of nodes.
-fn used_annotations(node: &mut PartialObjectMeta<Node>) {
+/// Keeps of a node only its labels, its versions and the annotations that name configs: a cluster has thousands of nodes.
+fn used_annotations(node: &mut Node) {
     let mut annotations = node.metadata.annotations.take();
     if let Some(annotations) = &mut annotations {
         annotations.retain(|key, _| key.starts_with(OWN_ANNOTATIONS));
     }
     node.metadata = ObjectMeta {
         name: node.metadata.name.take(),
+        labels: node.metadata.labels.take(),
         annotations,
         ..ObjectMeta::default()
     };
+    node.spec = None;
+    let info = node.status.take().and_then(|status| status.node_info);
+    node.status = info.map(|info| NodeStatus {
+        node_info: Some(NodeSystemInfo {
+            kubelet_version: info.kubelet_version,
+            container_runtime_version: info.container_runtime_version,
+            ..NodeSystemInfo::default()
+        }),
+        ..NodeStatus::default()
+    });
 }

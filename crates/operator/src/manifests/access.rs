@@ -8,11 +8,13 @@ use serde_json::{Value, json};
 
 use super::guards::{GUARDS, WEBHOOK};
 use super::{metadata, metrics};
+use crate::profile::ClusterProfile;
 
 pub(super) const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const OWN_GROUP: &str = "machineconfiguration.openshift.io";
 const CONFIG_GROUP: &str = "config.openshift.io";
 const OPERATOR_GROUP: &str = "operator.openshift.io";
+const PLAIN_GROUP: &str = "mco.dev";
 /// The service account with which new machines request certificates.
 const BOOTSTRAPPER: &str = "node-bootstrapper";
 const NODE_BOOTSTRAPPER: &str = "system-bootstrap-node-bootstrapper";
@@ -29,38 +31,39 @@ pub(super) const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "update", "patch"];
 
 /// Returns all service accounts, roles and bindings.
-pub fn access() -> Vec<Value> {
-    let mut all = operator_access();
-    all.extend(operands_access());
+pub fn access(profile: &ClusterProfile) -> Vec<Value> {
+    let mut all = operator_access(profile);
+    all.extend(operands_access(profile));
     all
 }
 
 /// Returns those of the operator, and the role for clients that read metrics.
-pub fn operator_access() -> Vec<Value> {
+pub fn operator_access(profile: &ClusterProfile) -> Vec<Value> {
     let mut all = vec![service_account(component::OPERATOR)];
     all.extend(everywhere(component::OPERATOR, &operator_everywhere()));
     all.extend(at_home(component::OPERATOR, &operator_at_home()));
-    all.extend(user_data_access());
+    if profile.server {
+        all.extend(user_data_access());
+    }
     all.push(metrics::reader());
     all
 }
 
 /// Returns those that the operator reconciles. Its own are excluded, so that it cannot extend its permissions.
-pub fn operands_access() -> Vec<Value> {
-    let mut all = [
-        component::CONTROLLER,
-        component::DAEMON,
-        component::SERVER,
-        BOOTSTRAPPER,
-    ]
-    .map(service_account)
-    .to_vec();
+pub fn operands_access(profile: &ClusterProfile) -> Vec<Value> {
+    let mut accounts = vec![component::CONTROLLER, component::DAEMON];
+    if profile.server {
+        accounts.extend([component::SERVER, BOOTSTRAPPER]);
+    }
+    let mut all: Vec<Value> = accounts.into_iter().map(service_account).collect();
     all.extend(everywhere(component::CONTROLLER, &controller_everywhere()));
     all.extend(at_home(component::CONTROLLER, &controller_at_home()));
     all.extend(everywhere(component::DAEMON, &daemon_everywhere()));
-    all.extend(everywhere(component::SERVER, &server_everywhere()));
-    all.extend(at_home(component::SERVER, &server_at_home()));
-    all.extend(bootstrapper());
+    if profile.server {
+        all.extend(everywhere(component::SERVER, &server_everywhere()));
+        all.extend(at_home(component::SERVER, &server_at_home()));
+        all.extend(bootstrapper());
+    }
     all
 }
 
@@ -214,6 +217,15 @@ fn operator_writes() -> Vec<Value> {
         rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ, WRITE]),
         rule(OPERATOR_GROUP, &["machineconfigurations/status"], &[&["patch"]]),
         rule(
+            PLAIN_GROUP,
+            &[
+                "machineconfigoperators",
+                "machineconfigoperators/status",
+                "machineconfigurations",
+            ],
+            &[READ, WRITE],
+        ),
+        rule(
             CONFIG_GROUP,
             &["clusteroperators", "clusteroperators/status"],
             &[READ, WRITE],
@@ -326,6 +338,11 @@ fn controller_everywhere() -> Vec<Value> {
             &[&["update", "patch"]],
         ),
         rule(
+            PLAIN_GROUP,
+            &["machineconfigurations/status"],
+            &[&["update", "patch"]],
+        ),
+        rule(
             CONFIG_GROUP,
             &[
                 "imagepolicies/status",
@@ -393,6 +410,15 @@ fn controller_reads() -> Vec<Value> {
             &[READ],
         ),
         rule(
+            PLAIN_GROUP,
+            &[
+                "machineconfigurations",
+                "imagedigestmirrorsets",
+                "imagetagmirrorsets",
+            ],
+            &[READ],
+        ),
+        rule(
             CONFIG_GROUP,
             &[
                 "apiservers",
@@ -441,6 +467,7 @@ fn daemon_everywhere() -> Vec<Value> {
             &[READ],
         ),
         rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ]),
+        rule(PLAIN_GROUP, &["machineconfigurations"], &[READ]),
         pod_security(HOST),
     ];
     // A kubelet may create both reviews as well, so a daemon gets nothing that root on its node does not have.

@@ -6,6 +6,7 @@ use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
 
 use super::{network_policies, user};
+use crate::profile::ClusterProfile;
 
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 const DAEMON_GUARD: &str = "machine-config-daemon-writes-its-own-node";
@@ -21,15 +22,17 @@ const NAMESPACE_CONTROLLER: &str = "system:serviceaccount:kube-system:namespace-
 const NODE_CLAIM: &str = "authentication.kubernetes.io/node-name";
 
 /// Returns the validating admission policies.
-pub fn guards() -> Vec<Value> {
-    vec![
-        daemon_guard(),
-        binding(DAEMON_GUARD),
-        policy_deletion_guard(),
-        binding(POLICY_DELETION_GUARD),
-        policy_update_guard(),
-        binding(POLICY_UPDATE_GUARD),
-    ]
+pub fn guards(profile: &ClusterProfile) -> Vec<Value> {
+    let mut all = vec![daemon_guard(), binding(DAEMON_GUARD)];
+    if profile.network_policies {
+        all.extend([
+            policy_deletion_guard(),
+            binding(POLICY_DELETION_GUARD),
+            policy_update_guard(),
+            binding(POLICY_UPDATE_GUARD),
+        ]);
+    }
+    all
 }
 
 /// Restricts a daemon, which is root on its own machine, to its own node.
@@ -225,6 +228,13 @@ pub fn webhook_configuration(endpoint: &WebhookEndpoint<'_>, authorities: &str) 
                     "apiVersions": ["v1"],
                     "operations": ["CREATE"],
                     "resources": ["machineconfigurations"],
+                    "scope": "Cluster",
+                },
+                {
+                    "apiGroups": ["mco.dev"],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": ["machineconfigurations", "imagedigestmirrorsets", "imagetagmirrorsets"],
                     "scope": "Cluster",
                 },
                 {

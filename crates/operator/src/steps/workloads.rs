@@ -17,6 +17,7 @@ use crate::admission::webhook;
 use crate::cluster::{ClusterError, OperatorClient, failed};
 use crate::manifests::{self, ManifestSettings, WebhookEndpoint};
 use crate::options::Webhook;
+use crate::profile::ClusterProfile;
 use crate::progress::SyncResult;
 use crate::steps::serving::{self, Names, ServingError};
 
@@ -36,8 +37,8 @@ pub enum AdmissionError {
 }
 
 /// Applies the service accounts, roles and bindings of the other components.
-pub async fn access(cluster: &OperatorClient) -> Result<(), ClusterError> {
-    apply(cluster, &manifests::operands_access()).await
+pub async fn access(cluster: &OperatorClient, profile: &ClusterProfile) -> Result<(), ClusterError> {
+    apply(cluster, &manifests::operands_access(profile)).await
 }
 
 pub async fn network_policies(cluster: &OperatorClient) -> Result<(), ClusterError> {
@@ -45,8 +46,8 @@ pub async fn network_policies(cluster: &OperatorClient) -> Result<(), ClusterErr
 }
 
 /// Applies the validating admission policies.
-pub async fn guards(cluster: &OperatorClient) -> Result<(), ClusterError> {
-    apply(cluster, &manifests::guards()).await
+pub async fn guards(cluster: &OperatorClient, profile: &ClusterProfile) -> Result<(), ClusterError> {
+    apply(cluster, &manifests::guards(profile)).await
 }
 
 /// Renews the webhook's certificate and applies the webhook configuration.

@@ -10,6 +10,7 @@ use mco_core::config::manifest;
 use mco_core::config::semantic;
 use mco_operator::IgnitionTokens;
 use mco_operator::manifests::{self, ManifestSettings};
+use mco_operator::profile::ClusterProfile;
 use serde_json::Value;
 
 use super::cluster::SwitchCluster;
@@ -107,6 +108,8 @@ async fn ours(cluster: &SwitchCluster) -> anyhow::Result<Vec<Value>> {
         api_server_url: String::new(),
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
+        profile: ClusterProfile::default(),
+        chosen_base: None,
     };
     let mut ours = Vec::new();
     for object in manifests::removal(&settings) {
