@@ -1,4 +1,5 @@
 //! `mco install --check` and `mco uninstall` against the embedded API server.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
