@@ -44,7 +44,8 @@ kubernetes_images() {
 }
 
 mco_image() {
-    if ldd "$mco" 2>/dev/null | grep -q '=>'; then
+    # Not a pipe: with pipefail the end of ldd by SIGPIPE would count.
+    if [[ "$(ldd "$mco" 2>&1)" == *'=>'* ]]; then
         development_image
     else
         release_image

@@ -12,6 +12,7 @@ profile_scenarios() { # PROFILE
         kernel_arguments_are_set_by_a_daemon_in_a_pod
         the_only_control_plane_node_is_updated_without_a_drain
         drift_is_reported_and_healed_by_hand
+        the_machines_tools_run_from_the_daemons_pod
         the_components_are_quiet
     )
     local more=(

@@ -267,3 +267,26 @@ the_control_plane_is_updated_one_node_at_a_time() {
     done
     eventually 120 "all pods run" pods_ready "$(expected_pods)"
 }
+
+# A daemon in a pod runs the machine's own tools, with their own options, and notices which the machine does not have.
+the_machines_tools_run_from_the_daemons_pod() {
+    local pod tool printed status
+    pod=$(kubectl -n "$NAMESPACE" get pods -l k8s-app=machine-config-daemon --field-selector spec.nodeName=worker-1 -o name)
+    for tool in rpm rpm-ostree bootc podman grubby nmstatectl crictl; do
+        install -m 0755 /dev/stdin "$work/worker-1/usr/local/bin/$tool" <<END
+#!/bin/sh
+echo "$tool on \$(cat /etc/hostname): \$*"
+END
+        printed=$(in_daemon "$pod" "$tool" --version --help -q x)
+        rm "$work/worker-1/usr/local/bin/$tool"
+        expect "$tool runs on the machine" test "$printed" = "$tool on worker-1: --version --help -q x"
+        status=0
+        in_daemon "$pod" "$tool" --version >/dev/null 2>&1 || status=$?
+        expect "$tool is not installed" test "$status" = 127
+    done
+    expect "systemctl reaches the machine's systemd" test "$(in_daemon "$pod" systemctl is-active kubelet)" = active
+    expect "update-grub is found" in_daemon "$pod" sh -c 'command -v update-grub'
+}
+in_daemon() { # POD PROGRAM ARGUMENT...
+    kubectl -n "$NAMESPACE" exec "$1" -c machine-config-daemon -- /usr/bin/mco daemon in-root /rootfs "${@:2}"
+}
