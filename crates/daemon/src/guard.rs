@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mco_core::config::guarded::{self, Allowance, GuardedPath, IS_API_NETWORK, IS_CREDENTIAL, STARTS_KUBELET};
+use mco_core::config::guarded::{
+    self, Allowance, GuardedPath, IS_API_NETWORK, IS_CREDENTIAL, STARTS_KUBELET,
+};
 use mco_host::{FileKind, FsError, Machine, Root, RootedPath};
 
 use crate::apply::ApplyRequest;
@@ -110,7 +112,9 @@ fn route_interface(root: &Root) -> Result<Option<String>, FsError> {
     let text = root.read_text(&RootedPath::new(ROUTES)?, 1 << 20)?;
     let is_default = |line: &&str| line.split_whitespace().nth(1) == Some("00000000");
     let line = text.as_deref().and_then(|text| text.lines().find(is_default));
-    Ok(line.and_then(|line| line.split_whitespace().next()).map(str::to_owned))
+    Ok(line
+        .and_then(|line| line.split_whitespace().next())
+        .map(str::to_owned))
 }
 
 fn is_word_of(word: &str, text: &str) -> bool {

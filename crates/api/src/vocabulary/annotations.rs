@@ -57,6 +57,13 @@ pub const ADOPT: &str = "mco.dev/adopt";
 /// On a Node, by a user: "compare", "adopt" or "release". The daemon removes it when it has completed the request.
 pub const ADOPTION_REQUEST: &str = "mco.dev/adoption-request";
 
+/// On the ControllerConfig: the base of the cluster, see [`crate::ClusterBase`]. Absent, the cluster is OpenShift's.
+pub const BASE: &str = "mco.dev/base";
+
+/// On a MachineConfigPool: the account of its nodes that the SSH keys of `passwd.users` belong to, in place of `core`.
+/// The rendered MachineConfigs of the pool have it as well.
+pub const SSH_USER: &str = "mco.dev/ssh-user";
+
 /// On the ClusterVersion: the overrides that `mco switch prepare` has added, as a JSON list.
 pub const SWITCH_OVERRIDES: &str = "machineconfiguration.openshift.io/switch-overrides";
 

@@ -140,10 +140,7 @@ pub fn by_path(path: &str) -> Option<&'static str> {
     if CREDENTIALS.iter().any(covers) && !NOT_CREDENTIALS.iter().any(covers) {
         return Some(IS_CREDENTIAL);
     }
-    BOOT_LOADER
-        .iter()
-        .any(covers)
-        .then_some(IS_BOOT_LOADER)
+    BOOT_LOADER.iter().any(covers).then_some(IS_BOOT_LOADER)
 }
 
 /// Whether a path configures the network, which is guarded if it affects the route to the API server.
@@ -288,7 +285,7 @@ pub fn refusal(paths: &[GuardedPath]) -> String {
         .collect();
     let list: Vec<&str> = paths.iter().map(|guarded| guarded.path.as_str()).collect();
     format!(
-        "guarded paths would be changed on a node that was not installed from this config: {}. If that is intended, \
+        "guarded paths of nodes that were not installed from their config would be changed: {}. If that is intended, \
          annotate the MachineConfig that names them with {ALLOW_GUARDED_PATHS}: {}",
         shown.join("; "),
         list.join(",")
@@ -301,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    fn parse(body: serde_json::Value) -> Config {
+    fn parse(body: &serde_json::Value) -> Config {
         let mut all = json!({"ignition": {"version": "3.5.0"}});
         for (key, value) in body.as_object().unwrap() {
             all[key] = value.clone();
@@ -309,13 +306,17 @@ mod tests {
         mco_ignition::parse(&all).unwrap().config
     }
 
-    fn guarded(body: serde_json::Value) -> Vec<String> {
-        of_config(&parse(body)).into_iter().map(|found| found.path).collect()
+    fn guarded(body: &serde_json::Value) -> Vec<String> {
+        of_config(&parse(body))
+            .into_iter()
+            .map(|found| found.path)
+            .collect()
     }
 
     #[test]
     fn credentials_boot_loader_and_the_start_of_the_kubelet_are_guarded() {
-        let file = |path: &str, text: &str| json!({"path": path, "contents": {"source": format!("data:,{text}")}});
+        let file =
+            |path: &str, text: &str| json!({"path": path, "contents": {"source": format!("data:,{text}")}});
         let body = json!({
             "storage": {"files": [
                 file("/etc/kubernetes/kubelet.conf", "a"),
@@ -338,7 +339,7 @@ mod tests {
             ]},
         });
         assert_eq!(
-            guarded(body),
+            guarded(&body),
             [
                 "/etc/default/grub",
                 "/etc/kubernetes/kubelet.conf",
@@ -366,7 +367,11 @@ mod tests {
         ] {
             assert!(all.allows(path), "{path}");
         }
-        for path in ["/etc/kubernetes/admin.conf", "/etc/systemd/system/crio.service", "/boots"] {
+        for path in [
+            "/etc/kubernetes/admin.conf",
+            "/etc/systemd/system/crio.service",
+            "/boots",
+        ] {
             assert!(!all.allows(path), "{path}");
         }
         assert!(!allowance("").allows("/etc/kubernetes/kubelet.conf"));
@@ -374,8 +379,8 @@ mod tests {
 
     #[test]
     fn a_source_allows_only_what_it_names_itself() {
-        let one = parse(json!({"storage": {"files": [{"path": "/etc/kubernetes/kubelet.conf"}]}}));
-        let two = parse(json!({"storage": {"files": [{"path": "/etc/kubernetes/admin.conf"}]}}));
+        let one = parse(&json!({"storage": {"files": [{"path": "/etc/kubernetes/kubelet.conf"}]}}));
+        let two = parse(&json!({"storage": {"files": [{"path": "/etc/kubernetes/admin.conf"}]}}));
         let annotations = BTreeMap::from([(ALLOW_GUARDED_PATHS.to_owned(), "/etc/kubernetes/".to_owned())]);
         assert_eq!(
             Allowance::rendered([(&one, Some(&annotations)), (&two, None)]).as_deref(),
@@ -386,8 +391,12 @@ mod tests {
 
     #[test]
     fn kubeconfigs_are_recognised_wherever_they_are() {
-        assert!(is_credential(b"apiVersion: v1\nkind: Config\nclusters:\n- a\nusers:\n- b\n"));
-        assert!(is_credential(b"{\"kind\":\"Config\",\"clusters\":[],\"users\":[],\"contexts\":[]}"));
+        assert!(is_credential(
+            b"apiVersion: v1\nkind: Config\nclusters:\n- a\nusers:\n- b\n"
+        ));
+        assert!(is_credential(
+            b"{\"kind\":\"Config\",\"clusters\":[],\"users\":[],\"contexts\":[]}"
+        ));
         assert!(!is_credential(b"kind: KubeletConfiguration\n"));
         assert!(!is_credential(&[0xff, 0xfe]));
     }

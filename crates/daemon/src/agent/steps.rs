@@ -51,7 +51,7 @@ impl Agent {
         };
         let seen = self.blocking(move |machine| work::observe(machine, node)).await?;
         if !seen.is_managed() {
-            return self.await_adoption();
+            return Ok(self.await_adoption());
         }
         if seen.node.rebooting && seen.pending == PendingChange::Nothing {
             // Rebooted by the daemon of another implementation, or manually after ours had requested it.
@@ -60,7 +60,7 @@ impl Agent {
         let step = next(&seen, self.verified.as_ref());
         tracing::debug!(node = self.cluster.node(), ?step, "next step");
         match step {
-            AgentStep::AwaitAdoption => self.await_adoption(),
+            AgentStep::AwaitAdoption => Ok(self.await_adoption()),
             AgentStep::AwaitDesired => {
                 self.activity.doing(
                     &self.machine.root,
@@ -84,10 +84,10 @@ impl Agent {
     }
 
     /// Waits without a write: the machine existed before, and no pool has adopted it.
-    fn await_adoption(&mut self) -> Result<AfterStep, AgentError> {
+    fn await_adoption(&mut self) -> AfterStep {
         let doing = "not managed: no config was applied to this machine";
         self.activity.doing(&self.machine.root, doing, None);
-        Ok(AfterStep::Wait(Pause::UntilNews))
+        AfterStep::Wait(Pause::UntilNews)
     }
 
     /// Keeps the Node's annotation about a lost staged deployment up to date.

@@ -338,7 +338,8 @@ mod tests {
             .iter()
             .map(|(file, data)| json!({"file": file, "data": base64(data)}))
             .collect();
-        let spec = json!({"kubeAPIServerServingCAData": base64("ca"), "imageRegistryBundleUserData": bundles});
+        let spec =
+            json!({"kubeAPIServerServingCAData": base64("ca"), "imageRegistryBundleUserData": bundles});
         wanted(&config(&spec)).unwrap()
     }
 
@@ -377,7 +378,13 @@ mod tests {
         let mine = at("etc/docker/certs.d/r/ca.crt");
         fs::create_dir_all(mine.parent().unwrap()).unwrap();
         fs::write(&mine, "mine\n").unwrap();
-        sync(&root, &registries(&[("r", "ours"), ("s", "ours")]), None, Custody::Adopted).unwrap();
+        sync(
+            &root,
+            &registries(&[("r", "ours"), ("s", "ours")]),
+            None,
+            Custody::Adopted,
+        )
+        .unwrap();
         assert_eq!(fs::read_to_string(&mine).unwrap(), "ours\n");
         assert!(!at("etc/kubernetes/kubelet-ca.crt").exists());
         remove_all(&root).unwrap();

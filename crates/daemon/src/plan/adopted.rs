@@ -108,7 +108,13 @@ impl<'a> Builder<'_, 'a> {
 
     /// Records a password before its first change, and returns the one to set: the recorded one when the config has none
     /// any more.
-    pub(super) fn password_to_set(&mut self, user: &str, before: &str, after: String, is_set: bool) -> String {
+    pub(super) fn password_to_set(
+        &mut self,
+        user: &str,
+        before: &str,
+        after: String,
+        is_set: bool,
+    ) -> String {
         let Some(record) = &mut self.record else {
             return after;
         };
@@ -118,10 +124,7 @@ impl<'a> Builder<'_, 'a> {
             return after;
         }
         // Without a record no config has changed it.
-        record
-            .passwords
-            .remove(user)
-            .unwrap_or_else(|| before.to_owned())
+        record.passwords.remove(user).unwrap_or_else(|| before.to_owned())
     }
 
     /// Returns the step that writes the record, if it has changed.

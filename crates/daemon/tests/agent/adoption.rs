@@ -11,7 +11,7 @@ use mco_api::vocabulary::annotations::node as annotation;
 use mco_daemon::agent;
 use mco_daemon::config::NodeConfig;
 use mco_daemon::paths;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{Snapshot, config, file, files, snapshot};
 use crate::world::{World, has};
@@ -136,11 +136,19 @@ async fn a_declared_and_forced_config_gives_everything_back() {
     world.target(&first).await;
     world.start_daemon();
     world.until_failing("Degraded", "unexpected on-disk state").await;
-    assert_eq!(machine_state(&world), before, "a declared config changes nothing by itself");
+    assert_eq!(
+        machine_state(&world),
+        before,
+        "a declared config changes nothing by itself"
+    );
     world.write(paths::FORCE_FILE, "");
     world.until_done(&first).await;
     assert_eq!(world.read("/etc/chrony.conf"), "server ntp.example\n");
-    assert!(!world.path("/etc/systemd/system/multi-user.target.wants/vendor.service").exists());
+    assert!(
+        !world
+            .path("/etc/systemd/system/multi-user.target.wants/vendor.service")
+            .exists()
+    );
     let nothing = config("rendered-worker-2", &json!({}));
     world.publish_and_target(&nothing).await;
     world.until_done(&nothing).await;
@@ -163,7 +171,11 @@ async fn the_kubelets_credential_is_never_replaced_not_even_by_force() {
         .until_failing("Degraded", "/etc/kubernetes/kubelet.conf (it is a credential")
         .await;
     let annotations = world.annotations().await;
-    assert_eq!(annotations.get(annotation::DESIRED_DRAIN), None, "refused before the drain");
+    assert_eq!(
+        annotations.get(annotation::DESIRED_DRAIN),
+        None,
+        "refused before the drain"
+    );
     assert_eq!(machine_state(&world), before);
     world.stop_daemon().await;
 }
@@ -184,7 +196,11 @@ async fn an_explicit_allowance_lets_a_guarded_path_change_and_keeps_the_original
     world.write(paths::FORCE_FILE, "");
     world.start_daemon();
     world.until_done(&first).await;
-    assert!(world.read("/etc/kubernetes/kubelet.conf").contains("KubeletConfiguration"));
+    assert!(
+        world
+            .read("/etc/kubernetes/kubelet.conf")
+            .contains("KubeletConfiguration")
+    );
     let nothing = config("rendered-worker-2", &json!({}));
     world.publish_and_target(&nothing).await;
     world.until_done(&nothing).await;
@@ -203,9 +219,4 @@ async fn a_machine_that_was_installed_from_its_config_has_no_guarded_paths() {
     world.until_done(&second).await;
     assert!(has(&world.annotations().await, annotation::STATE, "Done"));
     world.stop_daemon().await;
-}
-
-#[allow(dead_code)]
-fn pool_patch(adopt: &str) -> Value {
-    json!({"metadata": {"annotations": {"mco.dev/adopt": adopt}}})
 }
