@@ -11,6 +11,7 @@ use md5::{Digest, Md5};
 use thiserror::Error;
 
 use crate::config::goyaml;
+use crate::config::guarded::Allowance;
 use crate::config::hex;
 use crate::config::merge::{self, DefaultImages, MergeError, MergedConfig, SourcedProblem};
 use crate::config::parsed_config::ParsedConfig;
@@ -87,16 +88,17 @@ pub fn render(
     images: DefaultImages<'_>,
     identity: RenderIdentity<'_>,
 ) -> Result<Rendered, RenderError> {
-    finish(pool, merge::merge(configs, images)?, images, identity)
+    finish(pool, configs, merge::merge(configs, images)?, images, identity)
 }
 
 /// Renders the config of a pool without any MachineConfig, which changes nothing on its nodes.
 pub fn render_empty(pool: &MachineConfigPool, identity: RenderIdentity<'_>) -> Result<Rendered, RenderError> {
-    finish(pool, merge::nothing()?, DefaultImages::default(), identity)
+    finish(pool, &[], merge::nothing()?, DefaultImages::default(), identity)
 }
 
 fn finish(
     pool: &MachineConfigPool,
+    configs: &[&ParsedConfig],
     merged: MergedConfig,
     images: DefaultImages<'_>,
     identity: RenderIdentity<'_>,
@@ -121,7 +123,7 @@ fn finish(
     let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
     let metadata = ObjectMeta {
         name: Some(name(pool_name, &spec)),
-        annotations: Some(result_annotations(identity, overridden)),
+        annotations: Some(result_annotations(pool, configs, identity, overridden)),
         owner_references: Some(vec![owner(pool)]),
         ..ObjectMeta::default()
     };
@@ -203,7 +205,13 @@ fn largest_parts(rendered: &Rendered) -> String {
     largest.collect::<Vec<_>>().join(", ")
 }
 
-fn result_annotations(identity: RenderIdentity<'_>, overridden: bool) -> BTreeMap<String, String> {
+/// Returns the annotations of a rendered config. They are not part of its name.
+fn result_annotations(
+    pool: &MachineConfigPool,
+    configs: &[&ParsedConfig],
+    identity: RenderIdentity<'_>,
+    overridden: bool,
+) -> BTreeMap<String, String> {
     let mut all = BTreeMap::from([
         (
             annotations::GENERATED_BY_CONTROLLER_VERSION.to_owned(),
@@ -216,6 +224,16 @@ fn result_annotations(identity: RenderIdentity<'_>, overridden: bool) -> BTreeMa
     ]);
     if overridden {
         all.insert(annotations::OS_IMAGE_URL_OVERRIDDEN.to_owned(), "true".to_owned());
+    }
+    let sources = configs
+        .iter()
+        .map(|config| (&config.ignition, config.object.metadata.annotations.as_ref()));
+    if let Some(allowed) = Allowance::rendered(sources) {
+        all.insert(annotations::ALLOW_GUARDED_PATHS.to_owned(), allowed);
+    }
+    let of_pool = pool.metadata.annotations.as_ref();
+    if let Some(user) = of_pool.and_then(|all| all.get(annotations::SSH_USER)) {
+        all.insert(annotations::SSH_USER.to_owned(), user.clone());
     }
     all
 }

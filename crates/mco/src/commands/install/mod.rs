@@ -1,5 +1,7 @@
 //! `mco install`
 
+mod check;
+
 use mco_api::crd::{self, CompanionKinds};
 use mco_api::machine_configuration::LogLevel;
 use mco_operator::manifests::{self, ManifestSettings};
@@ -19,12 +21,33 @@ pub fn run(arguments: &InstallArguments) -> anyhow::Result<CommandOutcome> {
         profile(arguments)?
     };
     let kinds = profile.kinds;
-    if kinds == CompanionKinds::OpenShift && !profile.base.is_openshift() && !arguments.removal {
+    if kinds == CompanionKinds::OpenShift && !profile.base.is_openshift() {
         output::warning(
             "config.openshift.io and operator.openshift.io are installed: other operators and charts may conclude that this \
              cluster is OpenShift, and change their behaviour",
         );
     }
+    let objects = objects(arguments, profile);
+    if arguments.check {
+        let items = items(arguments, kinds, objects)?;
+        return runtime::block_on(Box::pin(check::run(arguments, items)));
+    }
+    if let Some(format) = arguments.output {
+        let items = items(arguments, kinds, objects)?;
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        output::print_as(format, &list)?;
+        return Ok(CommandOutcome::Done);
+    }
+    let mut text = String::new();
+    if prints_definitions(arguments) {
+        text = crd::crds_yaml_with(kinds)? + "---\n";
+    }
+    output::print(&(text + &manifests::to_yaml(&objects)?))?;
+    Ok(CommandOutcome::Done)
+}
+
+/// Returns the objects of the installation, or of its removal, without CRDs.
+fn objects(arguments: &InstallArguments, profile: ClusterProfile) -> Vec<Value> {
     let settings = ManifestSettings {
         image: arguments.image.clone(),
         templates_image: arguments.templates_image.clone().unwrap_or_default(),
@@ -36,7 +59,7 @@ pub fn run(arguments: &InstallArguments) -> anyhow::Result<CommandOutcome> {
     };
     let mut objects = if arguments.removal {
         output::aside(
-            "afterwards, remove our finalizer from the rendered MachineConfigs with: mco switch release",
+            "nodes and finalizers are not cleaned up this way; mco uninstall does all of it, also with nodes that are down",
         );
         manifests::removal(&settings)
     } else if arguments.with_operands {
@@ -51,16 +74,7 @@ pub fn run(arguments: &InstallArguments) -> anyhow::Result<CommandOutcome> {
     if arguments.dashboard {
         objects.push(manifests::dashboard());
     }
-    if let Some(format) = arguments.output {
-        output::print_as(format, &list(arguments, kinds, objects)?)?;
-        return Ok(CommandOutcome::Done);
-    }
-    let mut text = String::new();
-    if prints_definitions(arguments) {
-        text = crd::crds_yaml_with(kinds)? + "---\n";
-    }
-    output::print(&(text + &manifests::to_yaml(&objects)?))?;
-    Ok(CommandOutcome::Done)
+    objects
 }
 
 /// Returns what is installed: as chosen, or as the cluster of the kubeconfig is.
@@ -94,8 +108,12 @@ fn prints_definitions(arguments: &InstallArguments) -> bool {
     !arguments.without_crds && !arguments.removal
 }
 
-/// Returns one `List` object that kubectl unpacks.
-fn list(arguments: &InstallArguments, kinds: CompanionKinds, objects: Vec<Value>) -> anyhow::Result<Value> {
+/// Returns the objects with the CRDs before them, in the order of application.
+fn items(
+    arguments: &InstallArguments,
+    kinds: CompanionKinds,
+    objects: Vec<Value>,
+) -> anyhow::Result<Vec<Value>> {
     let mut items = Vec::new();
     if prints_definitions(arguments) {
         for definition in crd::crds_with(kinds) {
@@ -103,5 +121,5 @@ fn list(arguments: &InstallArguments, kinds: CompanionKinds, objects: Vec<Value>
         }
     }
     items.extend(objects);
-    Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}))
+    Ok(items)
 }
