@@ -234,7 +234,10 @@ fn set_pool_alert(ctx: &Context, node: &str, claim: IgnoredClaim) {
 
 /// No pool counts a contested node, so the reason is reported on the node and on each pool that selects it.
 fn report_contested(ctx: &Context, contested: &ContestedNode) {
-    let message = format!("{contested}: {}", contested.pools.join(", "));
+    let message = format!(
+        "{contested}: {}. Remove a label from the node, or exclude it in one nodeSelector with DoesNotExist",
+        contested.pools.join(", ")
+    );
     warn!(node = contested.node, "{message}");
     let event = PlannedEvent::warning(events::rollout::CONTESTED_NODE, message);
     if let Some(node) = ctx.stores.nodes.get(&contested.node) {

@@ -135,8 +135,6 @@ pub struct BaseEvidence {
 #[derive(Debug, Error)]
 pub enum ProfileError {
     #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    #[error(transparent)]
     Unknown(#[from] mco_api::cluster_base::UnknownBase),
     #[error(
         "an OpenShift release manages this cluster, so its base cannot be {0}: its nodes would lose their \

@@ -11,7 +11,7 @@ use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::Client;
 use mco_api::crd::{CompanionKinds, CustomResourceDefinition};
-use mco_api::{MachineConfigPool, MachineConfiguration};
+use mco_api::{ClusterBase, MachineConfigPool, MachineConfiguration};
 use mco_http::metrics::{ScrapeAccess, serve_metrics};
 use mco_http::tls::{CertificateStore, TlsError};
 use thiserror::Error;
@@ -30,7 +30,7 @@ use crate::log_levels::LogLevels;
 use crate::manifests::{self, ManifestSettings};
 use crate::options::{MetricsAccess, OperandMode, OperatorOptions};
 use crate::pace::SyncPace;
-use crate::profile::{self, ClusterProfile, ProfileError};
+use crate::profile::{self, BaseEvidence, ClusterProfile};
 use crate::progress::{SyncOutcome, SyncProgress, SyncResult, SyncStep};
 use crate::report::{self, Story};
 use crate::steps::rendering::{RenderingError, Rotation};
@@ -147,6 +147,7 @@ struct Operator {
     boot_images: Option<String>,
     /// What is installed; the default until the cluster could be read.
     profile: ClusterProfile,
+    is_decided: bool,
     /// The operating system images in the rendered configs that pools report.
     rendered_images: BTreeMap<String, String>,
     /// The webhook's certificate.
@@ -168,6 +169,7 @@ impl Operator {
             evaluation: None,
             boot_images: None,
             profile: ClusterProfile::default(),
+            is_decided: false,
             rendered_images: BTreeMap::new(),
             certificate: Arc::default(),
             metrics_certificate: Arc::default(),
@@ -224,13 +226,7 @@ impl Operator {
     async fn round(&mut self, work: Work) -> Result<(), ClusterError> {
         let started = Instant::now();
         if work == Work::Everything {
-            // Nothing is written before it is known what is installed here.
-            let evidence = profile::evidence(self.cluster.client()).await?;
-            match profile::decide(&evidence, &self.options.profile) {
-                Ok(decided) => self.profile = decided,
-                Err(ProfileError::Cluster(error)) => return Err(error),
-                Err(error) => return Err(ClusterError::Profile(error.to_string())),
-            }
+            self.decide_profile().await?;
             Box::pin(self.steps()).await;
         }
         let release = self.release().await?;
@@ -249,6 +245,29 @@ impl Operator {
         if self.progress.is_complete() {
             self.bringup = Some(false);
         }
+        Ok(())
+    }
+
+    /// Decides what is installed, before anything is written. A decision stays while the cluster cannot be read.
+    async fn decide_profile(&mut self) -> Result<(), ClusterError> {
+        let options = &self.options.profile;
+        let evidence = if options.base.is_some_and(ClusterBase::is_openshift) {
+            // Refused on no cluster.
+            Ok(BaseEvidence::default())
+        } else {
+            profile::evidence(self.cluster.client()).await
+        };
+        let evidence = match evidence {
+            Ok(evidence) => evidence,
+            Err(error) if self.is_decided => {
+                warn!("cannot check the base of the cluster: {error}");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let decided = profile::decide(&evidence, options);
+        self.profile = decided.map_err(|error| ClusterError::Profile(error.to_string()))?;
+        self.is_decided = true;
         Ok(())
     }
 
