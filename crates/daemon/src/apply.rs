@@ -6,7 +6,7 @@ use mco_core::config::disruption::{
 };
 use mco_core::config::problem::Problem;
 use mco_core::config::reconcilable::{self, Overrides};
-use mco_host::os::{OsChange, OsError};
+use mco_host::os::{OsBackend, OsChange, OsError, fips_enabled};
 use mco_host::systemd::{ServiceAction, ServiceError};
 use mco_host::{Machine, PowerError, Reboot};
 use thiserror::Error;
@@ -30,6 +30,8 @@ pub struct ApplyRequest<'a> {
     pub circumstances: Circumstances,
     /// The reason of a reboot that is due regardless of this change.
     pub reboot_owed: Option<&'a str>,
+    /// The OS change that is staged for that reboot.
+    pub pending_os: Option<&'a OsChange>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub enum Circumstances {
     Cluster,
     /// There is no cluster. Directories and links may change, because no other component will create them.
     Standalone,
+    /// There is no cluster yet, and the machine's own tools may be older than its image.
+    FirstBoot,
 }
 
 /// A change that is possible, with its cost.
@@ -125,7 +129,8 @@ pub fn prepare<'a>(
     request: &ApplyRequest<'a>,
 ) -> Result<PreparedApply<'a>, ConfigApplyError> {
     let ApplyRequest { old, new, .. } = *request;
-    let obstacles = obstacles(request);
+    let mut obstacles = obstacles(request);
+    obstacles.extend(fips_obstacle(machine, new)?);
     if !obstacles.is_empty() {
         return Err(ConfigApplyError::Irreconcilable(obstacles));
     }
@@ -138,6 +143,7 @@ pub fn prepare<'a>(
         backend: machine.os.backend(),
         state: &state,
         architecture: std::env::consts::ARCH,
+        pending: request.pending_os,
     };
     let mut diff = difference(old, new);
     if image_to_stage(new, &diff, place).is_none() {
@@ -149,10 +155,13 @@ pub fn prepare<'a>(
     let cost = disruption::cost(&diff, request.policy, &registries(old, new));
     let live_content = match request.circumstances {
         Circumstances::Cluster => LiveContentSource::FromCluster,
-        Circumstances::Standalone => LiveContentSource::FromConfig,
+        Circumstances::Standalone | Circumstances::FirstBoot => LiveContentSource::FromConfig,
     };
     let plan = plan::plan(machine, old, new, live_content)?;
-    let os = os_change(old, new, &diff, place)?;
+    let mut os = os_change(old, new, &diff, place)?;
+    if let Some(change) = &mut os {
+        change.first_boot = request.circumstances == Circumstances::FirstBoot;
+    }
     if let Some(change) = &os {
         machine.os.check(&machine.root, change)?;
     }
@@ -242,13 +251,34 @@ pub fn difference(old: &NodeConfig, new: &NodeConfig) -> ConfigDiff {
 
 fn obstacles(request: &ApplyRequest<'_>) -> Vec<Problem> {
     let mut obstacles = reconcilable::obstacles(request.old, request.new, request.overrides);
-    if request.circumstances == Circumstances::Standalone {
+    if request.circumstances != Circumstances::Cluster {
         obstacles.retain(|problem| {
             !["spec.config.storage.directories", "spec.config.storage.links"].contains(&problem.path.as_str())
         });
         obstacles.extend(reconcilable::first_boot_only(request.old, request.new));
     }
     obstacles
+}
+
+/// Compares the config's FIPS flag with the kernel's mode, which is decided when a machine is installed. The OS of a
+/// package-mode machine is not ours: it may be in FIPS mode without a config that says so.
+fn fips_obstacle(machine: &Machine, new: &NodeConfig) -> Result<Option<Problem>, ConfigApplyError> {
+    let Some(enabled) = fips_enabled(&machine.root).map_err(OsError::from)? else {
+        return Ok(None);
+    };
+    let wanted = new.object.spec.fips;
+    let own_choice = machine.os.backend() == OsBackend::PackageMode && !wanted;
+    Ok((wanted != enabled && !own_choice).then(|| {
+        let (flag, mode) = if wanted { ("true", "not in FIPS mode") } else { ("false", "in FIPS mode") };
+        Problem::new(
+            "spec.fips",
+            "detected change to FIPS flag; refusing to modify FIPS on a running cluster",
+        )
+        .with_hint(format!(
+            "the config has fips: {flag}, and the kernel of this machine is {mode}; move the machine to another pool, or \
+             install it again"
+        ))
+    }))
 }
 
 fn aftermath(cost: &Cost, owed: Option<&str>, new: &NodeConfig) -> Aftermath {

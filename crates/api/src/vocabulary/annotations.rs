@@ -47,6 +47,9 @@ pub const DRIFT_POLICY: &str = "machineconfiguration.openshift.io/drift-policy";
 /// On a Node: every difference of a drifted node, as a JSON list of the messages of which the first is its reason.
 pub const DRIFT: &str = "mco.dev/drift";
 
+/// On a Node that waits for its turn: the rendered config whose OS is already staged.
+pub const STAGED_CONFIG: &str = "mco.dev/staged-config";
+
 /// On the ClusterVersion: the overrides that `mco switch prepare` has added, as a JSON list.
 pub const SWITCH_OVERRIDES: &str = "machineconfiguration.openshift.io/switch-overrides";
 
