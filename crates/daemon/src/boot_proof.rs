@@ -51,8 +51,12 @@ enum BootVerdict {
     Boot {
         because: String,
     },
-    StageAgain { because: String },
-    RollBack { because: String },
+    StageAgain {
+        because: String,
+    },
+    RollBack {
+        because: String,
+    },
     Unproven,
 }
 
@@ -111,7 +115,11 @@ pub fn examine(
         BootVerdict::Unproven => Err(OnceError::Unproven(mismatches)),
         BootVerdict::Boot { because } => Ok(BootProof::AnotherBoot { because }),
         BootVerdict::StageAgain { because } => {
-            tracing::warn!(config = journal.to, because, "the staged deployment was lost; staging it again");
+            tracing::warn!(
+                config = journal.to,
+                because,
+                "the staged deployment was lost; staging it again"
+            );
             let mut journal = journal.clone();
             transaction::restage(machine, &mut journal, checkpoints)?;
             Ok(BootProof::AnotherBoot {
@@ -165,7 +173,10 @@ fn lost_deployment(machine: &Machine, journal: &Journal) -> Result<Option<Mismat
 }
 
 fn with_finalization(machine: &Machine, cause: &str) -> Result<String, OnceError> {
-    let failure = machine.os.finalization_failure().map_err(ConfigApplyError::from)?;
+    let failure = machine
+        .os
+        .finalization_failure()
+        .map_err(ConfigApplyError::from)?;
     Ok(match failure {
         Some(failure) => format!("{cause}; possible root cause: {failure}"),
         None => cause.to_owned(),
@@ -206,7 +217,10 @@ fn roll_back_config(
     };
     write(machine, paths::ROLLED_BACK, &target)?;
     let mut journal = journal.clone();
-    let boots = format!("Node will reboot into config {} again, after a rollback", journal.from);
+    let boots = format!(
+        "Node will reboot into config {} again, after a rollback",
+        journal.from
+    );
     journal.owe(Some(boots.clone()));
     transaction::roll_back(machine, &mut journal, because, checkpoints)?;
     remove(machine, paths::ROLLBACK_REQUEST)?;
@@ -236,10 +250,14 @@ fn read<T: for<'a> Deserialize<'a>>(machine: &Machine, path: &str) -> Result<Opt
 fn write(machine: &Machine, path: &str, value: &impl Serialize) -> Result<(), FsError> {
     let path = RootedPath::new(path)?;
     if let Some(parent) = path.parent() {
-        machine.root.create_directories(&parent, Attributes::root(0o755))?;
+        machine
+            .root
+            .create_directories(&parent, Attributes::root(0o755))?;
     }
     let text = serde_json::to_vec(value).unwrap_or_default();
-    machine.root.write_atomically(&path, Attributes::root(0o600), &text)
+    machine
+        .root
+        .write_atomically(&path, Attributes::root(0o600), &text)
 }
 
 fn remove(machine: &Machine, path: &str) -> Result<(), FsError> {
@@ -260,25 +278,42 @@ mod tests {
     #[test]
     fn a_lost_deployment_is_staged_again_and_then_rolled_back() {
         let lost = Some("lost".to_owned());
-        let seen = |changes_os, restaged, system: &Option<String>, files, rollback: Option<&str>| BootEvidence {
-            changes_os,
-            restaged,
-            system: system.clone(),
-            files,
-            rollback: rollback.map(str::to_owned),
-            rollback_due: None,
-        };
+        let seen =
+            |changes_os, restaged, system: &Option<String>, files, rollback: Option<&str>| BootEvidence {
+                changes_os,
+                restaged,
+                system: system.clone(),
+                files,
+                rollback: rollback.map(str::to_owned),
+                rollback_due: None,
+            };
         let because = |text: &str| text.to_owned();
-        let again = BootVerdict::StageAgain { because: because("lost") };
-        let back = |text: &str| BootVerdict::RollBack { because: because(text) };
+        let again = BootVerdict::StageAgain {
+            because: because("lost"),
+        };
+        let back = |text: &str| BootVerdict::RollBack {
+            because: because(text),
+        };
         for (name, seen, expected) in [
             ("in order", seen(true, 0, &None, false, None), BootVerdict::Proven),
             ("lost once", seen(true, 0, &lost, false, None), again.clone()),
             ("lost twice", seen(true, 1, &lost, true, None), again),
             ("lost for good", seen(true, 2, &lost, false, None), back("lost")),
-            ("another change", seen(false, 0, &lost, false, None), BootVerdict::Unproven),
-            ("drifted files", seen(true, 0, &None, true, None), BootVerdict::Unproven),
-            ("rolled back", seen(true, 0, &lost, false, Some("unhealthy")), back("unhealthy")),
+            (
+                "another change",
+                seen(false, 0, &lost, false, None),
+                BootVerdict::Unproven,
+            ),
+            (
+                "drifted files",
+                seen(true, 0, &None, true, None),
+                BootVerdict::Unproven,
+            ),
+            (
+                "rolled back",
+                seen(true, 0, &lost, false, Some("unhealthy")),
+                back("unhealthy"),
+            ),
         ] {
             assert_eq!(verdict(&seen), expected, "{name}");
         }
@@ -286,6 +321,11 @@ mod tests {
             rollback_due: Some("unhealthy".to_owned()),
             ..BootEvidence::default()
         };
-        assert_eq!(verdict(&due), BootVerdict::Boot { because: because("unhealthy") });
+        assert_eq!(
+            verdict(&due),
+            BootVerdict::Boot {
+                because: because("unhealthy")
+            }
+        );
     }
 }

@@ -6,9 +6,7 @@ use mco_api::MachineConfig;
 use mco_core::config::disruption::DisruptionPolicy;
 use mco_core::config::extensions;
 use mco_core::config::reconcilable::Overrides;
-use mco_host::os::{
-    OsBackend, OsError, OsState, missing_kernel_arguments, split_kernel_arguments,
-};
+use mco_host::os::{OsBackend, OsError, OsState, missing_kernel_arguments, split_kernel_arguments};
 use mco_host::{FsError, Machine, Reboot, RootedPath};
 
 use crate::apply::{self, ApplyRequest, ApplyResult, Circumstances};
@@ -43,10 +41,14 @@ pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, O
     if let Some(object) = disk::machine_config(&machine.root, paths::REVERT_CONFIG)? {
         return come_back(machine, object, reboots);
     }
-    machine.os.prepare(&machine.root).map_err(apply::ConfigApplyError::from)?;
+    machine
+        .os
+        .prepare(&machine.root)
+        .map_err(apply::ConfigApplyError::from)?;
     if let Some(because) = once::settle_past(machine, &Uninterrupted)? {
         // The kubelet must not start on a system that is about to be replaced.
-        let journal = transaction::read_journal(&machine.root).map_err(transaction::TransactionFailure::from)?;
+        let journal =
+            transaction::read_journal(&machine.root).map_err(transaction::TransactionFailure::from)?;
         let config = journal.map(|journal| journal.to).unwrap_or_default();
         return boot_into(machine, config, &because, reboots);
     }

@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod apply;
+pub mod boot_proof;
 pub mod config;
 pub mod disk;
 pub mod drift;
@@ -14,7 +15,6 @@ pub mod images;
 pub mod live;
 pub mod member;
 pub mod once;
-pub mod boot_proof;
 pub mod os_change;
 pub mod os_stage;
 pub mod paths;

@@ -83,7 +83,10 @@ pub fn apply(
     checkpoints: &dyn Checkpoints,
 ) -> Result<OnceOutcome, OnceError> {
     let _lock = lock(machine)?;
-    machine.os.prepare(&machine.root).map_err(ConfigApplyError::from)?;
+    machine
+        .os
+        .prepare(&machine.root)
+        .map_err(ConfigApplyError::from)?;
     let owed = settle_past(machine, checkpoints)?;
     let waiting = match &owed {
         Some(_) => transaction::read_journal(&machine.root).map_err(TransactionFailure::from)?,

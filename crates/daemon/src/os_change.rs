@@ -165,10 +165,16 @@ fn change_extensions(
 
 /// Returns how many local changes of the booted image neither a config's extensions nor its kernel type has made.
 pub fn unsupported_packages(state: &OsState) -> usize {
-    let kernels = DEFAULT_KERNEL.iter().chain(&REALTIME_KERNEL).chain(&LARGE_PAGES_KERNEL);
+    let kernels = DEFAULT_KERNEL
+        .iter()
+        .chain(&REALTIME_KERNEL)
+        .chain(&LARGE_PAGES_KERNEL);
     let extensions = EXTENSIONS.iter().flat_map(|extension| extension.packages);
     let known: BTreeSet<&str> = kernels.chain(extensions).copied().collect();
-    let unknown = state.local_changes.iter().filter(|package| !known.contains(package.as_str()));
+    let unknown = state
+        .local_changes
+        .iter()
+        .filter(|package| !known.contains(package.as_str()));
     unknown.count()
 }
 
@@ -338,10 +344,16 @@ mod tests {
             };
             os_change(&old, &new, &diff(&old, &new), place).unwrap()
         };
-        let (first, image) = (json!({"osImageURL": "quay.io/os@sha256:1"}), "quay.io/os@sha256:2");
+        let (first, image) = (
+            json!({"osImageURL": "quay.io/os@sha256:1"}),
+            "quay.io/os@sha256:2",
+        );
         let second = json!({"osImageURL": image});
         let pending = change(&first, &second, &state).unwrap();
-        assert!(after(&second, &second, &pending).unwrap().repeats_replaced(), "the same again");
+        assert!(
+            after(&second, &second, &pending).unwrap().repeats_replaced(),
+            "the same again"
+        );
 
         let third = json!({"osImageURL": image, "kernelArguments": ["nosmt"]});
         let both = after(&second, &third, &pending).unwrap();
@@ -351,9 +363,15 @@ mod tests {
 
         let fourth = json!({"osImageURL": image, "kernelArguments": ["quiet"]});
         let next = after(&third, &fourth, &both).unwrap();
-        assert_eq!(next.delete_kernel_arguments, [""; 0], "the running kernel has none of them");
+        assert_eq!(
+            next.delete_kernel_arguments, [""; 0],
+            "the running kernel has none of them"
+        );
         assert_eq!(next.append_kernel_arguments, ["quiet"]);
-        assert_eq!(next.replaces.as_deref().map(|it| it.replaces.is_none()), Some(true));
+        assert_eq!(
+            next.replaces.as_deref().map(|it| it.replaces.is_none()),
+            Some(true)
+        );
 
         let back = after(&fourth, &first, &next).unwrap();
         assert!(back.is_plain_boot() && !back.is_empty(), "{back:?}");

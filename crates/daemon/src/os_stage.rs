@@ -94,7 +94,9 @@ fn record(machine: &Machine, change: &OsChange, deployment: &StagedDeployment) -
     };
     let path = path()?;
     if let Some(parent) = path.parent() {
-        machine.root.create_directories(&parent, Attributes::root(0o755))?;
+        machine
+            .root
+            .create_directories(&parent, Attributes::root(0o755))?;
     }
     let text = serde_json::to_vec(&record).unwrap_or_default();
     Ok(machine

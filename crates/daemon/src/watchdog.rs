@@ -71,7 +71,11 @@ pub fn preparation(root: &Root) -> Result<Vec<PlanStep<'static>>, FsError> {
         },
     ];
     let wants = RootedPath::new(&link())?.parent();
-    for missing in wants.iter().map(|wants| root.missing_directories(wants)).collect::<Result<Vec<_>, _>>()? {
+    for missing in wants
+        .iter()
+        .map(|wants| root.missing_directories(wants))
+        .collect::<Result<Vec<_>, _>>()?
+    {
         let directories = missing.into_iter().map(|path| PlanStep {
             path,
             action: PlanAction::CreateDirectory {

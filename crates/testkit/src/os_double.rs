@@ -88,14 +88,19 @@ impl OsDouble {
             fs::create_dir_all(root.join(directory)).expect("a directory of the machine");
         }
         fs::write(root.join("run/ostree-booted"), "").expect("the marker of an ostree system");
-        fs::write(root.join("proc/cmdline"), "BOOT_IMAGE=/ostree/vmlinuz ro root=UUID=1").expect("/proc/cmdline");
+        fs::write(
+            root.join("proc/cmdline"),
+            "BOOT_IMAGE=/ostree/vmlinuz ro root=UUID=1",
+        )
+        .expect("/proc/cmdline");
         double.write("architecture", image_architecture());
         double
     }
 
     fn link_programs(&self, tools: OsTools) {
         fs::create_dir_all(&self.programs).expect("the directory of programs");
-        let source = fs::canonicalize(repository_root().join("crates/testkit/programs")).expect("the doubles");
+        let source =
+            fs::canonicalize(repository_root().join("crates/testkit/programs")).expect("the doubles");
         let tool = match tools {
             OsTools::RpmOstree => Some("rpm-ostree"),
             OsTools::Bootc => Some("bootc"),
@@ -133,7 +138,9 @@ impl OsDouble {
     pub fn shell(&self, script: &str) -> bool {
         let launcher = self.launcher();
         let mut command = Command::new("/usr/bin/env");
-        command.args(launcher.iter().skip(1)).args(["/bin/sh", "-c", script]);
+        command
+            .args(launcher.iter().skip(1))
+            .args(["/bin/sh", "-c", script]);
         command.status().expect("a shell").success()
     }
 
@@ -147,7 +154,10 @@ impl OsDouble {
             "" => "ostree.bootable=true",
             other => other,
         };
-        let line = format!("{reference} {} {architecture} {} {labels}\n", image.digest, image.size);
+        let line = format!(
+            "{reference} {} {architecture} {} {labels}\n",
+            image.digest, image.size
+        );
         self.append("images", &line);
     }
 
@@ -195,7 +205,8 @@ impl OsDouble {
     fn append(&self, file: &str, text: &str) {
         let path = self.state.join(file);
         let file = fs::OpenOptions::new().create(true).append(true).open(path);
-        file.and_then(|mut file| file.write_all(text.as_bytes())).expect("a file of the state");
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .expect("a file of the state");
     }
 
     /// Returns a fact of a deployment (`booted`, `staged` or `rollback`), for example its `digest`; empty without it.

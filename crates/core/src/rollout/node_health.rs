@@ -19,11 +19,15 @@ impl NodeHealth {
     /// since, so that its conditions are outdated.
     pub fn of_node(node: &Node, boot_id: &str) -> Self {
         let status = node.status.as_ref();
-        let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let conditions = status
+            .and_then(|status| status.conditions.as_deref())
+            .unwrap_or_default();
         let Some(ready) = conditions.iter().find(|condition| condition.type_ == "Ready") else {
             return Self::Healthy;
         };
-        let reported = status.and_then(|status| status.node_info.as_ref()).map_or("", |info| &info.boot_id);
+        let reported = status
+            .and_then(|status| status.node_info.as_ref())
+            .map_or("", |info| &info.boot_id);
         if !reported.is_empty() && reported != boot_id {
             return Self::Unhealthy {
                 why: "the kubelet has not reported since the boot".to_owned(),
@@ -59,14 +63,24 @@ mod tests {
             }}))
             .unwrap()
         };
-        assert_eq!(NodeHealth::of_node(&Node::default(), "b"), NodeHealth::Healthy, "no kubelet");
+        assert_eq!(
+            NodeHealth::of_node(&Node::default(), "b"),
+            NodeHealth::Healthy,
+            "no kubelet"
+        );
         assert_eq!(NodeHealth::of_node(&node("b", "True"), "b"), NodeHealth::Healthy);
         assert_eq!(NodeHealth::of_node(&node("", "True"), "b"), NodeHealth::Healthy);
         let why = |node: &Node| match NodeHealth::of_node(node, "b") {
             NodeHealth::Healthy => String::new(),
             NodeHealth::Unhealthy { why } => why,
         };
-        assert_eq!(why(&node("a", "True")), "the kubelet has not reported since the boot");
-        assert_eq!(why(&node("b", "False")), "the kubelet is not ready: CNI is missing");
+        assert_eq!(
+            why(&node("a", "True")),
+            "the kubelet has not reported since the boot"
+        );
+        assert_eq!(
+            why(&node("b", "False")),
+            "the kubelet is not ready: CNI is missing"
+        );
     }
 }

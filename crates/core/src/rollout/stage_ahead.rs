@@ -12,7 +12,9 @@ const SLOT: Duration = Duration::from_mins(1);
 /// Returns how long a node waits before it stages ahead.
 pub fn delay(node: &str, members: usize, max_unavailable: i64) -> Duration {
     let at_once = usize::try_from(max_unavailable).unwrap_or(0).max(1);
-    let waves = u32::try_from(members.div_ceil(at_once)).unwrap_or(u32::MAX).max(1);
+    let waves = u32::try_from(members.div_ceil(at_once))
+        .unwrap_or(u32::MAX)
+        .max(1);
     // FNV-1a: the same slot after a restart, and different ones for numbered names.
     let hash = node.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)

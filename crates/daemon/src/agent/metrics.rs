@@ -152,7 +152,9 @@ impl DaemonMetrics {
     }
 
     pub fn unsupported_packages(&self, node: &str, count: usize) {
-        let labels = NodeLabels { node: node.to_owned() };
+        let labels = NodeLabels {
+            node: node.to_owned(),
+        };
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.unsupported_packages.get_or_create(&labels).set(count);
     }

@@ -515,7 +515,10 @@ async fn next_finding(monitor: &mut Option<Monitor>) -> Result<DriftCheck, Drift
 /// process.
 async fn cut_off(stop: &CancellationToken, grace: Duration, events: &NodeEvents) {
     stop.cancelled().await;
-    events.warning(event::GOT_SIGTERM_DURING_UPDATE, "Got SIGTERM, but actively updating");
+    events.warning(
+        event::GOT_SIGTERM_DURING_UPDATE,
+        "Got SIGTERM, but actively updating",
+    );
     tokio::time::sleep(grace).await;
 }
 

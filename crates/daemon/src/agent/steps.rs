@@ -184,7 +184,9 @@ impl Agent {
         if Instant::now() < deadline {
             let doing = format!("waiting for the node to become healthy with its new OS: {why}");
             self.activity.doing(&self.machine.root, &doing, None);
-            return Ok(Some(AfterStep::Wait(Pause::Until(deadline.min(Instant::now() + HEALTH_POLL)))));
+            return Ok(Some(AfterStep::Wait(Pause::Until(
+                deadline.min(Instant::now() + HEALTH_POLL),
+            ))));
         }
         let because = format!(
             "the node did not become healthy within {} s after the boot of its new OS: {why}",
@@ -193,14 +195,18 @@ impl Agent {
         self.events.warning(event::OS_ROLLED_BACK, because.as_str());
         self.booted_at = None;
         let text = because.clone();
-        self.blocking(move |machine| work::roll_back_boot(machine, &text)).await?;
+        self.blocking(move |machine| work::roll_back_boot(machine, &text))
+            .await?;
         self.reboot(because).await.map(Some)
     }
 
     /// Best effort: a metric is no reason to degrade.
     async fn measure_packages(&self) {
         match self.blocking(work::unsupported_packages).await {
-            Ok(count) => self.health.metrics.unsupported_packages(self.cluster.node(), count),
+            Ok(count) => self
+                .health
+                .metrics
+                .unsupported_packages(self.cluster.node(), count),
             Err(error) => tracing::debug!(%error, "could not count the local changes of the OS"),
         }
     }
@@ -276,7 +282,11 @@ impl Agent {
     }
 
     /// Returns an error for a target that was rolled back. The node is of use with its former config, so it is uncordoned.
-    async fn refuse_rolled_back(&mut self, node: &NodeAnnotations, to: &ConfigVersion) -> Result<(), AgentError> {
+    async fn refuse_rolled_back(
+        &mut self,
+        node: &NodeAnnotations,
+        to: &ConfigVersion,
+    ) -> Result<(), AgentError> {
         let target = to.clone();
         let rolled_back = self
             .blocking(move |machine| work::rolled_back(machine, &target))
@@ -467,7 +477,9 @@ impl Agent {
     /// Stages the OS of the pool's next config while the node waits for its turn. Best effort: a failure is reported when
     /// the turn comes. Returns how long to wait.
     async fn stage_next(&mut self, disk: &OnDisk) -> Pause {
-        let waits = self.view().is_some_and(|view| view.awaits_update && view.desired_image.is_none());
+        let waits = self
+            .view()
+            .is_some_and(|view| view.awaits_update && view.desired_image.is_none());
         if !waits || disk.image.is_some() || !self.machine.os.stages_ahead() {
             self.stage_ahead_at = StageAhead::NotWanted;
             return Pause::UntilNews;
@@ -503,14 +515,18 @@ impl Agent {
         let members = pool.status.as_ref().map_or(0, |status| status.machine_count);
         let members = usize::try_from(members).unwrap_or_default();
         let limit = budget::max_unavailable("", pool.spec.max_unavailable.as_ref(), members).unwrap_or(1);
-        Ok(Some((target, stage_ahead::delay(self.cluster.node(), members, limit))))
+        Ok(Some((
+            target,
+            stage_ahead::delay(self.cluster.node(), members, limit),
+        )))
     }
 
     async fn stage_now(&mut self, config: String) -> Pause {
         self.stage_ahead_at = StageAhead::Done;
         match self.try_stage(&config).await {
             Ok(true) => {
-                let text = format!("Changes to OS staged for config {config}, to which the node will be updated");
+                let text =
+                    format!("Changes to OS staged for config {config}, to which the node will be updated");
                 self.events.normal(event::OS_STAGED_AHEAD, text);
                 if let Err(error) = self.write(&report::staged_ahead(&config)).await {
                     tracing::debug!(%error, "could not report the staged OS");
@@ -520,7 +536,8 @@ impl Agent {
             Err(error) => {
                 let text = format!("OS of config {config} cannot be staged ahead: {error}");
                 tracing::warn!("{text}");
-                self.events.warning(event::FAILED_TO_STAGE_AHEAD, report::shortened(&text));
+                self.events
+                    .warning(event::FAILED_TO_STAGE_AHEAD, report::shortened(&text));
             }
         }
         Pause::UntilNews
@@ -529,7 +546,8 @@ impl Agent {
     async fn try_stage(&self, config: &str) -> Result<bool, AgentError> {
         let object = self.cluster.config(config).await?;
         let rules = self.cluster.rules().await?;
-        self.blocking(move |machine| work::stage_next(machine, object, &rules)).await
+        self.blocking(move |machine| work::stage_next(machine, object, &rules))
+            .await
     }
 
     /// Reports the parts of its config that the machine gets only when it is reinstalled. Best effort: a failure is

@@ -179,7 +179,11 @@ impl Journal {
         self.to.clone_from(&self.from);
         self.steps.clear();
         // What this change had replaced is staged again, and waits for the same reboot.
-        self.os = self.os.take().and_then(|change| change.replaces).map(|change| *change);
+        self.os = self
+            .os
+            .take()
+            .and_then(|change| change.replaces)
+            .map(|change| *change);
         self.deployment = None;
         self.because = None;
         self.aftermath = Aftermath {
@@ -220,7 +224,11 @@ impl Journal {
     /// Returns the temporary path of a step's old contents. Not beside the file: services read all files of their
     /// directories.
     pub(super) fn kept(&self, index: usize) -> Result<RootedPath, FsError> {
-        Ok(RootedPath::new(&format!("{}/{}-{index}", paths::OLD_CONTENTS, self.id))?)
+        Ok(RootedPath::new(&format!(
+            "{}/{}-{index}",
+            paths::OLD_CONTENTS,
+            self.id
+        ))?)
     }
 
     /// Returns where earlier versions kept the old contents, for a change that was interrupted by their update.

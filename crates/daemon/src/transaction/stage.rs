@@ -97,7 +97,9 @@ fn sync_files(
 fn keep_old(root: &Root, journal: &Journal, index: usize, path: &RootedPath) -> Result<(), FsError> {
     let kept = journal.kept(index)?;
     match root.hard_link(path, &kept) {
-        Err(FsError::Failed { source, .. }) if source.raw_os_error().is_some_and(|code| NO_LINKS.contains(&code)) => {
+        Err(FsError::Failed { source, .. })
+            if source.raw_os_error().is_some_and(|code| NO_LINKS.contains(&code)) =>
+        {
             copy_entry(root, path, &kept)
         }
         other => other,

@@ -18,7 +18,11 @@ const ORIGINAL: &str = "/etc/machine-config-daemon/kernel-cmdline.orig";
 const DEFAULTS: [&str; 2] = ["/usr/lib/kernel/cmdline", "/proc/cmdline"];
 /// Added by the boot loader, not by the entry.
 const BY_LOADER: [&str; 2] = ["BOOT_IMAGE=", "initrd="];
-const ENTRIES: [&str; 3] = ["/boot/loader/entries", "/efi/loader/entries", "/boot/efi/loader/entries"];
+const ENTRIES: [&str; 3] = [
+    "/boot/loader/entries",
+    "/efi/loader/entries",
+    "/boot/efi/loader/entries",
+];
 const MODULES: &str = "/usr/lib/modules";
 const LARGEST: u64 = 64 << 10;
 
@@ -54,7 +58,12 @@ impl BootEntries {
                 Some(original) => original,
                 None => keep(root, &file, &record)?,
             };
-            let all: Vec<&str> = original.arguments.iter().chain(arguments).map(String::as_str).collect();
+            let all: Vec<&str> = original
+                .arguments
+                .iter()
+                .chain(arguments)
+                .map(String::as_str)
+                .collect();
             create_parent(root, &file)?;
             let text = format!("{}\n", all.join(" "));
             root.write_atomically(&file, Attributes::root(0o644), text.as_bytes())?;
@@ -76,7 +85,11 @@ impl BootEntries {
                 false => format!("/boot/vmlinuz-{version}"),
             };
             if root.exists(&path(&image)?)? {
-                succeed(self.commands.as_ref(), "kernel-install", &["add", &version, &image])?;
+                succeed(
+                    self.commands.as_ref(),
+                    "kernel-install",
+                    &["add", &version, &image],
+                )?;
             }
         }
         Ok(())
@@ -133,7 +146,10 @@ fn defaults(root: &Root) -> Result<Vec<String>, OsError> {
         if let Some(text) = root.read_text(&path(file)?, LARGEST)? {
             let by_loader = |argument: &String| BY_LOADER.iter().any(|prefix| argument.starts_with(prefix));
             let arguments = split_kernel_arguments(&text);
-            return Ok(arguments.into_iter().filter(|argument| !by_loader(argument)).collect());
+            return Ok(arguments
+                .into_iter()
+                .filter(|argument| !by_loader(argument))
+                .collect());
         }
     }
     Ok(Vec::new())
@@ -158,11 +174,20 @@ mod tests {
 
     fn machine(file: Option<&str>) -> (tempfile::TempDir, Root) {
         let directory = tempfile::tempdir().unwrap();
-        for path in ["boot/loader/entries", "etc/kernel", "proc", "usr/lib/modules/6.1.0"] {
+        for path in [
+            "boot/loader/entries",
+            "etc/kernel",
+            "proc",
+            "usr/lib/modules/6.1.0",
+        ] {
             std::fs::create_dir_all(directory.path().join(path)).unwrap();
         }
         std::fs::write(directory.path().join("usr/lib/modules/6.1.0/vmlinuz"), "").unwrap();
-        std::fs::write(directory.path().join("proc/cmdline"), "initrd=\\x root=UUID=1 ro\n").unwrap();
+        std::fs::write(
+            directory.path().join("proc/cmdline"),
+            "initrd=\\x root=UUID=1 ro\n",
+        )
+        .unwrap();
         if let Some(text) = file {
             std::fs::write(directory.path().join("etc/kernel/cmdline"), text).unwrap();
         }
@@ -178,7 +203,10 @@ mod tests {
     fn arguments_join_those_of_the_administrator_and_leave_no_trace_when_they_go() {
         for (original, with_ours) in [
             (None, "root=UUID=1 ro nosmt a=\"b c\"\n"),
-            (Some("root=LABEL=r   quiet\n"), "root=LABEL=r quiet nosmt a=\"b c\"\n"),
+            (
+                Some("root=LABEL=r   quiet\n"),
+                "root=LABEL=r quiet nosmt a=\"b c\"\n",
+            ),
         ] {
             let (directory, root) = machine(original);
             let recorded = Arc::new(Recorded::answering(&[("kernel-install", "")]));
@@ -187,11 +215,20 @@ mod tests {
             entries.set(&root, &owned(&["nosmt", "a=\"b c\""])).unwrap();
             assert_eq!(std::fs::read_to_string(&file).unwrap(), with_ours);
             // After the boot the running kernel has them too.
-            std::fs::write(directory.path().join("proc/cmdline"), "root=UUID=1 ro nosmt a=\"b c\"").unwrap();
+            std::fs::write(
+                directory.path().join("proc/cmdline"),
+                "root=UUID=1 ro nosmt a=\"b c\"",
+            )
+            .unwrap();
             entries.set(&root, &owned(&["nosmt"])).unwrap();
             entries.set(&root, &[]).unwrap();
             assert_eq!(std::fs::read_to_string(&file).ok().as_deref(), original);
-            assert!(!directory.path().join("etc/machine-config-daemon/kernel-cmdline.orig").exists());
+            assert!(
+                !directory
+                    .path()
+                    .join("etc/machine-config-daemon/kernel-cmdline.orig")
+                    .exists()
+            );
             assert_eq!(recorded.invocations(), ["kernel-install add-all"; 3]);
         }
     }
@@ -199,15 +236,20 @@ mod tests {
     #[test]
     fn an_old_kernel_install_adds_each_kernel() {
         let (_directory, root) = machine(None);
-        let recorded = Arc::new(
-            Recorded::answering(&[("kernel-install", "")]).failing("kernel-install add-all", 1, "Unknown verb"),
-        );
+        let recorded = Arc::new(Recorded::answering(&[("kernel-install", "")]).failing(
+            "kernel-install add-all",
+            1,
+            "Unknown verb",
+        ));
         let entries = BootEntries::new(Arc::new(Arc::clone(&recorded)));
         assert!(BootEntries::are_used(&root).unwrap());
         entries.set(&root, &owned(&["nosmt"])).unwrap();
         assert_eq!(
             recorded.invocations(),
-            ["kernel-install add-all", "kernel-install add 6.1.0 /usr/lib/modules/6.1.0/vmlinuz"]
+            [
+                "kernel-install add-all",
+                "kernel-install add 6.1.0 /usr/lib/modules/6.1.0/vmlinuz"
+            ]
         );
     }
 

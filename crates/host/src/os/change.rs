@@ -45,7 +45,9 @@ impl OsChange {
 
     /// Returns whether the change is the same as the one that it replaces.
     pub fn repeats_replaced(&self) -> bool {
-        self.replaces.as_deref().is_some_and(|replaced| self.is_same_boot(replaced))
+        self.replaces
+            .as_deref()
+            .is_some_and(|replaced| self.is_same_boot(replaced))
     }
 
     /// Returns whether two changes result in the same boot.

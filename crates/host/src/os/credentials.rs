@@ -15,7 +15,10 @@ const LARGEST_SECRET: u64 = 8 << 20;
 /// Returns the file with the machine's registry credentials, if there is one. The merged one counts only if it is
 /// complete: it is synced while the machine runs.
 pub(super) fn secret(root: &Root) -> Result<Option<&'static str>, OsError> {
-    let merged = root.read(&RootedPath::new(MERGED_SECRET).map_err(FsError::from)?, LARGEST_SECRET)?;
+    let merged = root.read(
+        &RootedPath::new(MERGED_SECRET).map_err(FsError::from)?,
+        LARGEST_SECRET,
+    )?;
     if merged.is_some_and(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).is_ok()) {
         return Ok(Some(MERGED_SECRET));
     }
@@ -89,7 +92,9 @@ mod tests {
         assert_eq!(linked(), None, "there are no credentials yet");
         std::fs::write(directory.path().join("var/lib/kubelet/config.json"), "{}").unwrap();
         assert_eq!(linked().as_deref(), Some(KUBELET_SECRET));
-        let merged = directory.path().join("etc/mco/internal-registry-pull-secret.json");
+        let merged = directory
+            .path()
+            .join("etc/mco/internal-registry-pull-secret.json");
         std::fs::write(&merged, "{\"auths\":").unwrap();
         assert_eq!(linked().as_deref(), Some(KUBELET_SECRET), "cut off");
         std::fs::write(&merged, "{\"auths\":{}}").unwrap();
@@ -117,7 +122,10 @@ mod tests {
         let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(
             proxy(&root).unwrap(),
-            [variable("HTTP_PROXY", "http://p:1"), variable("NO_PROXY", ".cluster")]
+            [
+                variable("HTTP_PROXY", "http://p:1"),
+                variable("NO_PROXY", ".cluster")
+            ]
         );
         assert!(has_proxy(&root).unwrap());
     }

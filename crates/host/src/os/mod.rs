@@ -155,7 +155,9 @@ pub trait OperatingSystem: fmt::Debug + Send + Sync {
     /// Returns the packages that are not installed in the running system.
     fn absent_packages(&self, root: &Root, packages: &[&str]) -> Result<Vec<String>, OsError> {
         let present = self.state(root)?.packages;
-        let absent = packages.iter().filter(|package| !present.iter().any(|one| one == *package));
+        let absent = packages
+            .iter()
+            .filter(|package| !present.iter().any(|one| one == *package));
         Ok(absent.map(|package| (*package).to_owned()).collect())
     }
 }

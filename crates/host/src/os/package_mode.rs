@@ -142,8 +142,14 @@ mod tests {
         let file = guard.path().join("etc/default/grub.d/99-machine-config.cfg");
         let text = std::fs::read_to_string(&file).unwrap();
         // As grub-mkconfig reads it, in a real shell.
-        let script = format!("GRUB_CMDLINE_LINUX=quiet; . '{}'; printf %s \"$GRUB_CMDLINE_LINUX\"", file.display());
-        let shell = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+        let script = format!(
+            "GRUB_CMDLINE_LINUX=quiet; . '{}'; printf %s \"$GRUB_CMDLINE_LINUX\"",
+            file.display()
+        );
+        let shell = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .output()
+            .unwrap();
         assert_eq!(String::from_utf8_lossy(&shell.stdout), "quiet a b=\"c d\"");
         assert_eq!(text, "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX \"'a b=\"c d\"'\n");
         assert_eq!(recorded.invocations().last().unwrap(), "update-grub");

@@ -76,10 +76,10 @@ impl Podman {
         succeed(self.commands.as_ref(), "podman", arguments)
     }
 
-    /// Returns a local image that was pulled by this digest.
+    /// Returns a local image that was pulled by this digest. Not `podman images` with a filter, which finds no digests
+    /// before version 4.4.
     pub fn local_image(&self, image: &str) -> Option<LocalImage> {
-        let filter = format!("reference={image}");
-        let text = self.run(&["images", "--format=json", "--filter", &filter]).ok()?;
+        let text = self.run(&["image", "inspect", image]).ok()?;
         let images: Vec<PodmanImage> = serde_json::from_str(&text).ok()?;
         images.into_iter().find_map(|found| {
             let digests = found.repo_digests?;
@@ -181,7 +181,16 @@ impl Podman {
     fn copy(&self, image: &str, name: &str, inside: &str, directory: &str) -> Result<(), CommandError> {
         let container = format!("ostree-container-pivot-{name}");
         let annotation = "--annotation=org.openshift.machineconfigoperator.pivot=true";
-        self.run(&["create", "--net=none", annotation, "--name", &container, image])?;
+        // The command is never run, but an image may have none of its own.
+        self.run(&[
+            "create",
+            "--net=none",
+            annotation,
+            "--name",
+            &container,
+            image,
+            "/none",
+        ])?;
         let copied = self.run(&["cp", &format!("{container}:{inside}"), directory]);
         // The container was never started; if it cannot be removed it only costs a little space.
         let _ = self.run(&["rm", "-f", &container]);
@@ -221,7 +230,10 @@ mod tests {
         let images = include_str!("fixtures/podman-images.json");
         let podman = Podman::new(Arc::new(Arc::new(Recorded::answering(&[("podman", images)]))));
         let image = "quay.io/openshift/os@sha256:bb22";
-        assert_eq!(podman.local_image(image).map(|found| found.reference).as_deref(), Some(image));
+        assert_eq!(
+            podman.local_image(image).map(|found| found.reference).as_deref(),
+            Some(image)
+        );
         assert_eq!(podman.local_image("quay.io/openshift/os:latest"), None);
     }
 
@@ -257,5 +269,85 @@ mod tests {
                 .unwrap()
                 .starts_with("rm -rf -- /run/mco-extensions/")
         );
+    }
+
+    /// Runs the machine's own podman with a storage of its own, and copies below the machine's root.
+    #[derive(Debug)]
+    struct RealPodman {
+        root: std::path::PathBuf,
+        storage: std::path::PathBuf,
+    }
+
+    impl Commands for RealPodman {
+        fn run_with(
+            &self,
+            program: &str,
+            arguments: &[&str],
+            environment: &[(&str, &str)],
+        ) -> Result<crate::command::CommandOutput, CommandError> {
+            let host = crate::command::HostCommands::default();
+            if program != "podman" {
+                return host.run_with(program, arguments, environment);
+            }
+            let (store, run) = (self.storage.join("store"), self.storage.join("run"));
+            let mut all: Vec<String> = [
+                "--root",
+                &store.display().to_string(),
+                "--runroot",
+                &run.display().to_string(),
+            ]
+            .map(str::to_owned)
+            .to_vec();
+            all.extend(["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"].map(str::to_owned));
+            all.extend(arguments.iter().map(|one| (*one).to_owned()));
+            if let (Some(&"cp"), Some(last)) = (arguments.first(), all.last_mut()) {
+                *last = format!("{}{last}", self.root.display());
+            }
+            let all: Vec<&str> = all.iter().map(String::as_str).collect();
+            host.run_with(program, &all, environment)
+        }
+    }
+
+    #[test]
+    #[allow(clippy::print_stderr)]
+    fn a_real_podman_finds_and_extracts_a_local_image() {
+        let (directory, storage) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let commands: Arc<dyn Commands> = Arc::new(RealPodman {
+            root: directory.path().to_owned(),
+            storage: storage.path().to_owned(),
+        });
+        let packages = storage.path().join("rootfs/usr/share/rpm-ostree/extensions");
+        std::fs::create_dir_all(&packages).unwrap();
+        std::fs::write(packages.join("usbguard.rpm"), "rpm").unwrap();
+        let (tar, files) = (storage.path().join("image.tar"), storage.path().join("rootfs"));
+        let (tar, files) = (tar.display().to_string(), files.display().to_string());
+        succeed(commands.as_ref(), "tar", &["-C", &files, "-cf", &tar, "."]).unwrap();
+        if let Err(error) = succeed(
+            commands.as_ref(),
+            "podman",
+            &["import", "-q", &tar, "localhost/extensions:1"],
+        ) {
+            eprintln!("note: no usable podman here, so only doubles are tested: {error}");
+            return;
+        }
+        let digest = succeed(
+            commands.as_ref(),
+            "podman",
+            &["images", "--format", "{{.Digest}}", "localhost/extensions"],
+        );
+        let image = format!("localhost/extensions@{}", digest.unwrap().trim());
+        let podman = Podman::new(Arc::clone(&commands));
+        assert_eq!(podman.local_image(&image).unwrap().reference, image);
+        assert_eq!(podman.local_image("localhost/extensions:1"), None);
+        assert!(podman.local_image("localhost/none@sha256:1").is_none());
+        assert_eq!(podman.store().unwrap().driver, "vfs");
+        let root = Root::open(directory.path(), Ownership::Recorded).unwrap();
+        let content = podman.extract_extensions(&root, &image).unwrap();
+        let extracted = format!(
+            "{}/usr/share/rpm-ostree/extensions/usbguard.rpm",
+            content.directory
+        );
+        let extracted = directory.path().join(extracted.trim_start_matches('/'));
+        assert_eq!(std::fs::read_to_string(extracted).unwrap(), "rpm");
     }
 }

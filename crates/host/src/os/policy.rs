@@ -47,7 +47,10 @@ pub(super) fn accept_local<'a>(
         return Ok(None);
     }
     let store = Podman::new(Arc::clone(commands)).store()?;
-    let scope = format!("[{}@{}]{}@{}", store.driver, store.root, image.reference, image.id);
+    let scope = format!(
+        "[{}@{}]{}@{}",
+        store.driver, store.root, image.reference, image.id
+    );
     let text = serde_json::to_vec(&with_accepted(policy, &scope)).unwrap_or_default();
     let binding = format!("[Service]\nBindReadOnlyPaths={TEMPORARY}:{POLICY}\n");
     let guard = TemporaryPolicy {
@@ -163,7 +166,11 @@ mod tests {
         });
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(directory.path().join("etc/containers")).unwrap();
-        std::fs::write(directory.path().join("etc/containers/policy.json"), policy.to_string()).unwrap();
+        std::fs::write(
+            directory.path().join("etc/containers/policy.json"),
+            policy.to_string(),
+        )
+        .unwrap();
         let root = Root::open(directory.path(), Ownership::Recorded).unwrap();
         for (image, allowed) in [
             ("quay.io/openshift/os@sha256:1", true),
@@ -189,6 +196,9 @@ mod tests {
         assert_eq!(copy["transports"]["docker"]["a"], json!([]));
         let storage = &copy["transports"]["containers-storage"]["[overlay@/s]a@sha256:1@id"];
         assert_eq!(*storage, json!([{"type": ACCEPT}]));
-        assert_eq!(with_accepted(json!({"default": []}), "x")["transports"]["containers-storage"]["x"][0]["type"], ACCEPT);
+        assert_eq!(
+            with_accepted(json!({"default": []}), "x")["transports"]["containers-storage"]["x"][0]["type"],
+            ACCEPT
+        );
     }
 }

@@ -55,7 +55,10 @@ fn inspect(commands: &dyn Commands, root: &Root, image: &str) -> Result<Option<I
     }
     arguments.push(&source);
     let proxy = credentials::proxy(root)?;
-    let proxy: Vec<(&str, &str)> = proxy.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let proxy: Vec<(&str, &str)> = proxy
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
     let text = match succeed_with(commands, "skopeo", &arguments, &proxy) {
         Err(CommandError::Missing { .. }) => return Ok(None),
         other => other?,
@@ -85,9 +88,9 @@ fn objection(image: &InspectedImage, architecture: &str, free: u64) -> Option<St
         return Some(format!("it is for {}, not for linux", image.os));
     }
     let labels = image.labels.iter().flatten();
-    let bootable = labels
-        .into_iter()
-        .any(|(name, value)| BOOTABLE.contains(&name.as_str()) && !matches!(value.as_str(), "" | "0" | "false"));
+    let bootable = labels.into_iter().any(|(name, value)| {
+        BOOTABLE.contains(&name.as_str()) && !matches!(value.as_str(), "" | "0" | "false")
+    });
     if !bootable {
         return Some(
             "it is not a bootable OS image: none of its labels is ostree.bootable, ostree.commit or containers.bootc. \
@@ -96,7 +99,8 @@ fn objection(image: &InspectedImage, architecture: &str, free: u64) -> Option<St
         );
     }
     let size: u64 = image.layers_data.iter().flatten().map(|layer| layer.size).sum();
-    (size > free).then(|| format!("it has {size} bytes compressed, and only {free} bytes are free in {STORAGE}"))
+    (size > free)
+        .then(|| format!("it has {size} bytes compressed, and only {free} bytes are free in {STORAGE}"))
 }
 
 #[cfg(test)]

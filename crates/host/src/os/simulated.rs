@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    KernelSwap, OperatingSystem, OsBackend, OsChange, OsDeployment, OsError, OsHold, OsState, StagedDeployment, image,
+    KernelSwap, OperatingSystem, OsBackend, OsChange, OsDeployment, OsError, OsHold, OsState,
+    StagedDeployment, image,
 };
 use crate::path::RootedPath;
 use crate::power::{BootId, Power, SimulatedPower};

@@ -21,7 +21,10 @@ fn recorded_output_is_read() {
     let host: BootcHost = serde_json::from_str(include_str!("../fixtures/bootc-status.json")).unwrap();
     let booted = host.status.booted.unwrap().described();
     assert_eq!(booted.image.as_deref(), Some("quay.io/fedora/fedora-bootc:42"));
-    assert_eq!((booted.digest.as_deref(), booted.checksum.as_str()), (Some("sha256:cc33"), "5d1e"));
+    assert_eq!(
+        (booted.digest.as_deref(), booted.checksum.as_str()),
+        (Some("sha256:cc33"), "5d1e")
+    );
 }
 
 #[test]
@@ -30,7 +33,9 @@ fn a_tag_is_proven_by_the_digest_that_was_staged() {
     machine.double.publish_digest("quay.io/x:2", "sha256:22");
     let system = machine.bootc();
     system.stage(&machine.root, &image("quay.io/x:2")).unwrap();
-    let staged = system.verify_staged(&machine.root, &image("quay.io/x:2")).unwrap();
+    let staged = system
+        .verify_staged(&machine.root, &image("quay.io/x:2"))
+        .unwrap();
     assert_eq!(staged.digest.as_deref(), Some("sha256:22"));
     assert!(!system.state(&machine.root).unwrap().runs("quay.io/x:2"));
     machine.double.boot();
@@ -41,9 +46,14 @@ fn a_tag_is_proven_by_the_digest_that_was_staged() {
     machine.double.clear_registry();
     machine.double.publish_digest("quay.io/x:2", "sha256:23");
     system.stage(&machine.root, &image("quay.io/x:2")).unwrap();
-    let staged = system.verify_staged(&machine.root, &image("quay.io/x:2")).unwrap();
+    let staged = system
+        .verify_staged(&machine.root, &image("quay.io/x:2"))
+        .unwrap();
     machine.double.cut_power();
-    assert_eq!(staged.lost_digest(&system.state(&machine.root).unwrap()), Some("sha256:23"));
+    assert_eq!(
+        staged.lost_digest(&system.state(&machine.root).unwrap()),
+        Some("sha256:23")
+    );
 }
 
 #[test]
@@ -64,7 +74,10 @@ fn a_booted_image_is_rolled_back_and_the_previous_one_removed() {
     let machine = machine();
     machine.double.publish_digest("quay.io/x:2", "sha256:22");
     let system = machine.bootc();
-    assert!(system.roll_back(&machine.root, &image("quay.io/x:2")).is_err(), "there is no previous one");
+    assert!(
+        system.roll_back(&machine.root, &image("quay.io/x:2")).is_err(),
+        "there is no previous one"
+    );
     system.stage(&machine.root, &image("quay.io/x:2")).unwrap();
     machine.double.boot();
     system.roll_back(&machine.root, &image("quay.io/x:2")).unwrap();

@@ -63,7 +63,14 @@ pub(super) fn deploy(commands: &Arc<dyn Commands>, root: &Root, image: &str) -> 
     if credentials::has_proxy(root)? {
         run.extend(["--env-file", "/etc/mco/proxy.env"]);
     }
-    run.extend(["--privileged", "--pid=host", "--net=host", "--rm", "-v", "/:/run/host"]);
+    run.extend([
+        "--privileged",
+        "--pid=host",
+        "--net=host",
+        "--rm",
+        "-v",
+        "/:/run/host",
+    ]);
     run.extend([image, "rpm-ostree", "ex", "deploy-from-self", "/run/host"]);
     in_unit(commands.as_ref(), &run)
 }
@@ -93,9 +100,17 @@ fn is_single_image(commands: &dyn Commands, root: &Root, image: &str) -> bool {
 /// Returns the version that `tool --version` ends with.
 fn tool_version(commands: &dyn Commands, tool: &str) -> Option<[u32; 3]> {
     let text = succeed(commands, tool, &["--version"]).ok()?;
-    let version = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
-    let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0));
-    Some([numbers.next()?, numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)])
+    let version = text
+        .split_whitespace()
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+    let mut numbers = version
+        .split(['.', '-', '+'])
+        .map(|part| part.parse().unwrap_or(0));
+    Some([
+        numbers.next()?,
+        numbers.next().unwrap_or(0),
+        numbers.next().unwrap_or(0),
+    ])
 }
 
 /// SELinux is permissive until this value is dropped, also when the deployment fails.

@@ -94,19 +94,28 @@ mod tests {
     fn features_are_read_from_the_version() {
         let version = "rpm-ostree:\n Version: '2022.1'\n Git: 1\n Features:\n  - rust\n  - container\n";
         assert!(has_feature(version, "container"));
-        assert!(!has_feature("rpm-ostree:\n Version: '2019.4'\n Features:\n  - rust\n", "container"));
+        assert!(!has_feature(
+            "rpm-ostree:\n Version: '2019.4'\n Features:\n  - rust\n",
+            "container"
+        ));
         assert!(!has_feature("container\n", "container"));
     }
 
     #[test]
     fn deployments_are_told_apart_by_their_order() {
         let status = |list: &str| -> RpmOstreeStatus { serde_json::from_str(list).unwrap() };
-        let one = |checksum: &str, booted: bool| format!("{{\"checksum\": \"{checksum}\", \"booted\": {booted}}}");
+        let one =
+            |checksum: &str, booted: bool| format!("{{\"checksum\": \"{checksum}\", \"booted\": {booted}}}");
         let list = |entries: &[String]| format!("{{\"deployments\": [{}]}}", entries.join(", "));
         let all = status(&list(&[one("new", false), one("now", true), one("old", false)]));
-        let checksum = |it: Option<&RpmOstreeDeployment>| it.map(|it| it.checksum.clone()).unwrap_or_default();
+        let checksum =
+            |it: Option<&RpmOstreeDeployment>| it.map(|it| it.checksum.clone()).unwrap_or_default();
         assert_eq!(
-            (checksum(all.pending()), checksum(all.booted()), checksum(all.rollback())),
+            (
+                checksum(all.pending()),
+                checksum(all.booted()),
+                checksum(all.rollback())
+            ),
             ("new".to_owned(), "now".to_owned(), "old".to_owned())
         );
         let settled = status(&list(&[one("now", true)]));

@@ -38,12 +38,21 @@ fn recorded_output_is_read() {
     let recorded: RpmOstreeStatus =
         serde_json::from_str(include_str!("../fixtures/rpm-ostree-status.json")).unwrap();
     let booted = recorded.booted().unwrap();
-    assert_eq!(booted.image().as_deref(), Some("quay.io/openshift/os@sha256:aa11"));
+    assert_eq!(
+        booted.image().as_deref(),
+        Some("quay.io/openshift/os@sha256:aa11")
+    );
     assert_eq!(booted.digest().as_deref(), Some("sha256:aa11"));
-    assert_eq!(booted.requested_packages, ["kernel-rt-core", "kernel-rt-modules", "sysstat"]);
+    assert_eq!(
+        booted.requested_packages,
+        ["kernel-rt-core", "kernel-rt-modules", "sysstat"]
+    );
     let staged: RpmOstreeStatus =
         serde_json::from_str(include_str!("../fixtures/rpm-ostree-status-staged.json")).unwrap();
-    assert_eq!(staged.pending().unwrap().image().as_deref(), Some("quay.io/openshift/os@sha256:bb22"));
+    assert_eq!(
+        staged.pending().unwrap().image().as_deref(),
+        Some("quay.io/openshift/os@sha256:bb22")
+    );
 }
 
 #[test]
@@ -119,7 +128,10 @@ fn a_registry_that_is_away_is_asked_again_with_growing_delays() {
 #[test]
 fn a_failed_rebase_leaves_nothing_staged() {
     let machine = machine();
-    let error = machine.rpm_ostree().stage(&machine.root, &image("quay.io/none:1")).unwrap_err();
+    let error = machine
+        .rpm_ostree()
+        .stage(&machine.root, &image("quay.io/none:1"))
+        .unwrap_err();
     assert!(error.to_string().contains("manifest unknown"), "{error}");
     assert_eq!(machine.sleeper.delays(), [10, 20, 40, 60]);
     assert!(!machine.double.has("staged"));
@@ -131,7 +143,10 @@ fn a_private_image_is_pulled_with_the_clusters_credentials() {
     let machine = machine();
     machine.double.write("private", "");
     let system = machine.rpm_ostree();
-    let error = system.stage(&machine.root, &image(IMAGE)).unwrap_err().to_string();
+    let error = system
+        .stage(&machine.root, &image(IMAGE))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("unauthorized"), "{error}");
     machine.write("var/lib/kubelet/config.json", "{\"auths\":{}}");
     system.stage(&machine.root, &image(IMAGE)).unwrap();
@@ -152,7 +167,12 @@ fn preparation_gives_the_service_its_proxy_and_removes_leftovers() {
     let text = std::fs::read_to_string(machine.directory.path().join(drop_in)).unwrap();
     assert_eq!(text, "[Service]\nEnvironmentFile=-/etc/mco/proxy.env\n");
     assert!(machine.exists("run/systemd/system/rpm-ostreed.service.d/bug2111817.conf"));
-    let reloads = machine.double.log().iter().filter(|it| it.contains("daemon-reload")).count();
+    let reloads = machine
+        .double
+        .log()
+        .iter()
+        .filter(|it| it.contains("daemon-reload"))
+        .count();
     assert_eq!(reloads, 2, "the second preparation has nothing to do");
 }
 
@@ -162,10 +182,14 @@ fn a_local_image_is_used_and_a_strict_policy_accepts_it_meanwhile() {
     machine.double.clear_registry();
     machine.double.store_locally(IMAGE, DIGEST);
     machine.double.write("storage-rejected", "");
-    machine.write("etc/containers/policy.json", "{\"default\": [{\"type\": \"reject\"}]}");
+    machine.write(
+        "etc/containers/policy.json",
+        "{\"default\": [{\"type\": \"reject\"}]}",
+    );
     machine.rpm_ostree().stage(&machine.root, &image(IMAGE)).unwrap();
     assert_eq!(machine.double.fact("staged", "digest"), DIGEST);
-    let rebase = format!("rpm-ostree rebase --experimental ostree-unverified-image:containers-storage:{IMAGE}");
+    let rebase =
+        format!("rpm-ostree rebase --experimental ostree-unverified-image:containers-storage:{IMAGE}");
     assert!(machine.double.log().contains(&rebase));
     assert!(!machine.exists("run/tmp-rpm-ostree-policy.json"));
     assert!(!machine.exists("run/systemd/system/rpm-ostreed.service.d/temporal-policy-binding.conf"));
@@ -182,14 +206,21 @@ fn an_old_rpm_ostree_lets_the_image_deploy_itself() {
     system.stage(&machine.root, &image(IMAGE)).unwrap();
     assert_eq!(machine.double.fact("staged", "digest"), DIGEST);
     let log = machine.double.log();
-    assert!(log.iter().any(|it| it.contains("rpm-ostree ex deploy-from-self /run/host")), "{log:#?}");
+    assert!(
+        log.iter()
+            .any(|it| it.contains("rpm-ostree ex deploy-from-self /run/host")),
+        "{log:#?}"
+    );
     assert!(!log.iter().any(|it| it.starts_with("rpm-ostree rebase")));
 
     machine.double.fail(1, "podman run*", "exit status 1");
     assert!(system.stage(&machine.root, &image(IMAGE)).is_err());
     let modes: Vec<String> = machine.double.log();
     let modes: Vec<&String> = modes.iter().filter(|it| it.starts_with("setenforce")).collect();
-    assert_eq!(modes, ["setenforce 0", "setenforce 1", "setenforce 0", "setenforce 1"]);
+    assert_eq!(
+        modes,
+        ["setenforce 0", "setenforce 1", "setenforce 0", "setenforce 1"]
+    );
 }
 
 #[test]
@@ -250,7 +281,10 @@ fn another_kernel_is_swapped_and_reset_around_a_new_image() {
     };
     system.stage(&machine.root, &swap(None)).unwrap();
     machine.double.boot();
-    assert_eq!(system.state(&machine.root).unwrap().removed_packages, ["kernel", "kernel-core"]);
+    assert_eq!(
+        system.state(&machine.root).unwrap().removed_packages,
+        ["kernel", "kernel-core"]
+    );
     machine.double.clear_log();
     system.stage(&machine.root, &swap(Some(IMAGE))).unwrap();
     assert_eq!(
@@ -271,7 +305,10 @@ fn another_kernel_is_swapped_and_reset_around_a_new_image() {
     system.stage(&machine.root, &reset).unwrap();
     machine.double.boot();
     let state = system.state(&machine.root).unwrap();
-    assert!(state.packages.is_empty() && state.removed_packages.is_empty(), "{state:?}");
+    assert!(
+        state.packages.is_empty() && state.removed_packages.is_empty(),
+        "{state:?}"
+    );
 }
 
 #[test]
@@ -290,9 +327,17 @@ fn packages_are_verified_in_the_staged_deployment_and_after_the_boot() {
     assert!(!machine.double.has("staged"));
     machine.double.remove("drops-packages");
     system.stage(&machine.root, &change).unwrap();
-    assert_eq!(system.absent_packages(&machine.root, &["usbguard"]).unwrap(), ["usbguard"]);
+    assert_eq!(
+        system.absent_packages(&machine.root, &["usbguard"]).unwrap(),
+        ["usbguard"]
+    );
     machine.double.boot();
-    assert!(system.absent_packages(&machine.root, &["usbguard"]).unwrap().is_empty());
+    assert!(
+        system
+            .absent_packages(&machine.root, &["usbguard"])
+            .unwrap()
+            .is_empty()
+    );
     assert_eq!(system.state(&machine.root).unwrap().local_changes, ["usbguard"]);
 }
 
@@ -339,10 +384,16 @@ fn an_image_that_cannot_boot_here_is_refused_before_it_is_pulled() {
     ];
     for (reference, published, why) in cases {
         machine.double.publish(reference, &published);
-        let error = system.preflight(&machine.root, &image(reference)).unwrap_err().to_string();
+        let error = system
+            .preflight(&machine.root, &image(reference))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(why), "{error}");
     }
-    let error = system.preflight(&machine.root, &image("q/none:1")).unwrap_err().to_string();
+    let error = system
+        .preflight(&machine.root, &image("q/none:1"))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("manifest unknown"), "{error}");
     assert!(machine.double.changes_by("rpm-ostree").is_empty());
 }
@@ -350,7 +401,9 @@ fn an_image_that_cannot_boot_here_is_refused_before_it_is_pulled() {
 #[test]
 fn an_ostree_system_whose_tool_fails_is_never_a_package_system() {
     let machine = machine();
-    machine.double.fail(99, "rpm-ostree *", "Failed to connect to bus");
+    machine
+        .double
+        .fail(99, "rpm-ostree *", "Failed to connect to bus");
     let system = crate::os::probe(&machine.root, &machine.commands).unwrap();
     assert_eq!(system.backend(), OsBackend::RpmOstree);
     let error = system.state(&machine.root).unwrap_err().to_string();
@@ -360,7 +413,12 @@ fn an_ostree_system_whose_tool_fails_is_never_a_package_system() {
 
     let bare = DoubledMachine::new(OsTools::None);
     let error = crate::os::probe(&bare.root, &bare.commands).unwrap_err();
-    assert!(error.to_string().contains("neither rpm-ostree nor bootc is installed"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("neither rpm-ostree nor bootc is installed"),
+        "{error}"
+    );
     std::fs::remove_file(bare.directory.path().join("run/ostree-booted")).unwrap();
     let system = crate::os::probe(&bare.root, &bare.commands).unwrap();
     assert_eq!(system.backend(), OsBackend::PackageMode);
