@@ -11,6 +11,7 @@ use mco_host::{FsError, Machine, Reboot, RootedPath};
 
 use crate::apply::{self, ApplyRequest, ApplyResult, Circumstances};
 use crate::config::NodeConfig;
+use crate::custody::Custody;
 use crate::disk::{self, DiskError};
 use crate::once::{self, OnceError, RebootPolicy};
 use crate::paths;
@@ -41,10 +42,6 @@ pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, O
     if let Some(object) = disk::machine_config(&machine.root, paths::REVERT_CONFIG)? {
         return come_back(machine, object, reboots);
     }
-    machine
-        .os
-        .prepare(&machine.root)
-        .map_err(apply::ConfigApplyError::from)?;
     if let Some(because) = once::settle_past(machine, &Uninterrupted)? {
         // The kubelet must not start on a system that is about to be replaced.
         let journal =
@@ -83,6 +80,7 @@ pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, O
         circumstances: Circumstances::FirstBoot,
         reboot_owed: Some(&because),
         pending_os: None,
+        custody: Custody::Installed,
     };
     let prepared = apply::prepare(machine, &request)?.with_steps(revert::leftovers(&machine.root)?);
     let journal = apply::commit(machine, prepared, &Uninterrupted)?;
@@ -121,6 +119,7 @@ fn come_back(
         circumstances: Circumstances::Cluster,
         reboot_owed: None,
         pending_os: None,
+        custody: Custody::of(&machine.root)?,
     };
     let mut prepared = apply::prepare(machine, &request)?;
     if !prepared.is_nothing() {

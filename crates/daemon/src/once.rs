@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::apply::{self, ApplyRequest, ApplyResult, Circumstances, ConfigApplyError};
 use crate::boot_proof::{self, BootProof};
 use crate::config::NodeConfig;
+use crate::custody::Custody;
 use crate::disk::{self, DiskError};
 use crate::paths;
 use crate::transaction::{self, Checkpoints, Journal, Recovered, TransactionError, TransactionFailure};
@@ -83,16 +84,17 @@ pub fn apply(
     checkpoints: &dyn Checkpoints,
 ) -> Result<OnceOutcome, OnceError> {
     let _lock = lock(machine)?;
-    machine
-        .os
-        .prepare(&machine.root)
-        .map_err(ConfigApplyError::from)?;
     let owed = settle_past(machine, checkpoints)?;
     let waiting = match &owed {
         Some(_) => transaction::read_journal(&machine.root).map_err(TransactionFailure::from)?,
         None => None,
     };
     let old = disk::current_config(&machine.root)?.unwrap_or_else(NodeConfig::empty);
+    // Without a cluster nothing is declared: the starting point is the record on disk, or nothing.
+    let custody = match Custody::of(&machine.root)? {
+        Custody::Adopted => Custody::Adopted,
+        Custody::Installed | Custody::Declared => Custody::Installed,
+    };
     let request = ApplyRequest {
         old: &old,
         new,
@@ -101,6 +103,7 @@ pub fn apply(
         circumstances: Circumstances::Standalone,
         reboot_owed: owed.as_deref(),
         pending_os: waiting.as_ref().and_then(|journal| journal.os.as_ref()),
+        custody,
     };
     let prepared = apply::prepare(machine, &request)?;
     let superseded = match (

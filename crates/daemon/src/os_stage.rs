@@ -23,6 +23,7 @@ pub fn stage(machine: &Machine, change: &OsChange) -> Result<StagedDeployment, O
         return Ok(deployment);
     }
     forget(machine)?;
+    machine.os.prepare(&machine.root)?;
     machine.os.hold(&machine.root, OsHold::Locked)?;
     let staged = machine
         .os

@@ -20,6 +20,7 @@ use super::report;
 use crate::apply::{self, ApplyRequest, ApplyResult, Circumstances, ConfigApplyError, PreparedApply};
 use crate::boot_proof::{self, BootProof};
 use crate::config::NodeConfig;
+use crate::custody::Custody;
 use crate::disk::{self, DiskError};
 use crate::firstboot;
 use crate::once;
@@ -57,10 +58,20 @@ pub(super) fn observe(machine: &Machine, node: NodeAnnotations) -> Result<Observ
     })
 }
 
+/// Returns whether the disk has a record of ours: a config, the annotations of a new node, or a change.
+pub(super) fn has_record(machine: &Machine) -> Result<bool, AgentError> {
+    let root = &machine.root;
+    Ok(disk::has_config(root)?
+        || disk::has_node_annotations(root)?
+        || read_journal(root).map_err(StatusError::from)?.is_some())
+}
+
 /// Completes or rolls back an interrupted change.
 pub(super) fn recover(machine: &Machine) -> Result<(), AgentError> {
-    if let Err(error) = machine.os.prepare(&machine.root) {
-        // Credentials are linked again before each pull.
+    if has_record(machine)?
+        && let Err(error) = machine.os.prepare(&machine.root)
+    {
+        // The next change prepares them again.
         tracing::warn!(%error, "could not prepare the tools of the operating system");
     }
     once::settle_past_unproven(machine, &Uninterrupted)?;
@@ -185,6 +196,7 @@ pub(super) fn stage_next(
         circumstances: Circumstances::Cluster,
         reboot_owed: None,
         pending_os: None,
+        custody: Custody::of(&machine.root)?,
     };
     let prepared = apply::prepare(machine, &request)?;
     stage_ahead(machine, &prepared, &new, &|_| {})?;
@@ -309,6 +321,7 @@ pub(super) fn update(
         circumstances: Circumstances::Cluster,
         reboot_owed: update.forced.then_some(FORCED),
         pending_os: None,
+        custody: Custody::of(&machine.root)?,
     };
     let mut prepared = prepare(machine, &request, notify)?;
     if let Some(way) = &update.way_back {
@@ -423,6 +436,7 @@ pub(super) fn heal(machine: &Machine, config: &NodeConfig) -> Result<(), AgentEr
         circumstances: Circumstances::Cluster,
         reboot_owed: None,
         pending_os: None,
+        custody: Custody::of(&machine.root)?,
     };
     let prepared = apply::prepare(machine, &request)?;
     if let Some(journal) = apply::commit(machine, prepared, &Uninterrupted)? {

@@ -37,7 +37,7 @@ pub(super) fn swap(
                 checkpoints.reach("set password")?;
                 machine.accounts().set_password_hash(user, after)?;
             }
-            JournalChange::CreateDirectory => {}
+            JournalChange::CreateDirectory | JournalChange::RemoveDirectory => {}
         }
     }
     sync_directories(root, journal, checkpoints)
@@ -71,6 +71,7 @@ pub(super) fn swap_back(
                 checkpoints.reach("remove directory")?;
                 root.remove_directory(path)?;
             }
+            JournalChange::RemoveDirectory => {}
             JournalChange::Attributes { before, .. } => {
                 checkpoints.reach("change attributes back")?;
                 root.set_directory_attributes(path, *before)?;
@@ -109,7 +110,7 @@ fn bring_back(root: &Root, journal: &Journal, index: usize, path: &RootedPath) -
 /// EXDEV.
 const OTHER_FILESYSTEM: i32 = 18;
 
-/// Removes the old contents.
+/// Removes the old contents and the directories that are empty without them.
 pub(super) fn forget_old(
     root: &Root,
     journal: &Journal,
@@ -123,6 +124,12 @@ pub(super) fn forget_old(
         }
     }
     root.remove_directory(&RootedPath::new(paths::OLD_CONTENTS).map_err(FsError::from)?)?;
+    for entry in &journal.steps {
+        if entry.change == JournalChange::RemoveDirectory {
+            checkpoints.reach("remove empty directory")?;
+            root.remove_directory(&entry.path)?;
+        }
+    }
     Ok(())
 }
 

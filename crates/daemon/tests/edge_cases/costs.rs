@@ -20,6 +20,7 @@ fn cost(old: &NodeConfig, new: &NodeConfig, policy: &DisruptionPolicy) -> (Vec<S
         circumstances: Circumstances::Cluster,
         reboot_owed: None,
         pending_os: None,
+        custody: mco_daemon::custody::Custody::Installed,
     };
     let prepared = apply::prepare(&node.machine, &request).unwrap();
     let actions = prepared.cost.actions.iter().map(ToString::to_string).collect();

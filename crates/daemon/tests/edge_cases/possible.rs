@@ -19,6 +19,7 @@ fn obstacle(old: &NodeConfig, new: &NodeConfig, overrides: Overrides) -> Option<
         circumstances: Circumstances::Cluster,
         reboot_owed: None,
         pending_os: None,
+        custody: mco_daemon::custody::Custody::Installed,
     };
     match apply::prepare(&node.machine, &request) {
         Ok(_) => None,
