@@ -192,11 +192,10 @@ pub fn expected(machine: &Machine) -> Result<Option<NodeConfig>, OnceError> {
 /// Returns the config with the running OS in place of the desired one.
 pub fn as_running(machine: &Machine, mut config: NodeConfig) -> Result<NodeConfig, OsError> {
     let state = machine.os.state(&machine.root)?;
-    if machine.os.backend() != OsBackend::PackageMode {
-        if !config.os_image().is_empty() && !state.runs(config.os_image()) {
-            config.built_image = None;
-            config.object_mut().spec.os_image_url = state.image.clone().unwrap_or_default();
-        }
+    let image_based = machine.os.backend() != OsBackend::PackageMode;
+    if image_based && !config.os_image().is_empty() && !state.runs(config.os_image()) {
+        config.built_image = None;
+        config.object_mut().spec.os_image_url = state.image.clone().unwrap_or_default();
     }
     let is_built = config.built_image.is_some();
     let spec = &mut config.object_mut().spec;

@@ -38,7 +38,7 @@ pub struct OsChangeContext<'a> {
     pub backend: OsBackend,
     pub state: &'a OsState,
     pub architecture: &'a str,
-    /// The change that is staged for a boot that is due. The new change takes its place, so it contains whatever of it
+    /// The change that is staged for a boot that is due. The new change takes its place, so it contains what of it
     /// is still wanted.
     pub pending: Option<&'a OsChange>,
 }

@@ -82,6 +82,7 @@ pub(super) fn swap_back(
             }
         }
     }
+    root.remove_directory(&RootedPath::new(paths::OLD_CONTENTS).map_err(FsError::from)?)?;
     sync_directories(root, journal, checkpoints)
 }
 

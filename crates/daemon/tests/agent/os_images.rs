@@ -321,3 +321,37 @@ async fn packages_that_no_config_has_layered_are_measured() {
     );
     world.stop_daemon().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_during_an_update_is_reported_at_once_and_the_step_completed() {
+    let options = AgentOptions {
+        grace: Duration::from_mins(10),
+        ..AgentOptions::default()
+    };
+    let (mut world, double, _state) = world(options).await;
+    double.write("block", "rpm-ostree rebase");
+    let second = rendered(2, NEW);
+    world.publish_and_target(&second).await;
+    world
+        .eventually("the pull has begun", async |_: &World| {
+            double.log().iter().any(|line| line.contains(" rebase "))
+        })
+        .await;
+    world.request_stop();
+    world
+        .eventually("the event", async |world: &World| {
+            let reasons = world.event_reasons().await;
+            reasons.iter().any(|reason| reason == "GotSigtermDuringUpdate")
+        })
+        .await;
+    double.remove("block");
+    world.stop_daemon().await;
+    assert_eq!(
+        double.fact("staged", "digest"),
+        NEW_DIGEST,
+        "the step was not cut off"
+    );
+    world.start_daemon();
+    world.until_done(&second).await;
+    world.stop_daemon().await;
+}

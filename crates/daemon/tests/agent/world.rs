@@ -205,6 +205,11 @@ impl World {
         self.daemon = Some((stop, tokio::spawn(daemon)));
     }
 
+    /// Requests the daemon to stop, as SIGTERM does.
+    pub fn request_stop(&self) {
+        self.daemon.as_ref().unwrap().0.cancel();
+    }
+
     pub async fn stop_daemon(&mut self) {
         let (stop, task) = self.daemon.take().unwrap();
         stop.cancel();

@@ -80,9 +80,10 @@ impl BootEntries {
         tracing::debug!(%error, "kernel-install is older than `add-all`");
         for version in root.list(&path(MODULES)?)? {
             let image = format!("{MODULES}/{version}/vmlinuz");
-            let image = match root.exists(&path(&image)?)? {
-                true => image,
-                false => format!("/boot/vmlinuz-{version}"),
+            let image = if root.exists(&path(&image)?)? {
+                image
+            } else {
+                format!("/boot/vmlinuz-{version}")
             };
             if root.exists(&path(&image)?)? {
                 succeed(

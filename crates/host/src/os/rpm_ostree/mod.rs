@@ -325,13 +325,11 @@ impl OperatingSystem for RpmOstree {
     }
 
     fn discard(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
-        match &change.replaces {
-            Some(replaced) => self.restage(root, replaced),
-            None => {
-                self.run(&["cleanup", "-p"])?;
-                Ok(())
-            }
+        if let Some(replaced) = &change.replaces {
+            return self.restage(root, replaced);
         }
+        self.run(&["cleanup", "-p"])?;
+        Ok(())
     }
 
     fn roll_back(&self, _: &Root, _: &OsChange) -> Result<(), OsError> {

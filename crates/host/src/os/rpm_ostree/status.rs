@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn deployments_are_told_apart_by_their_order() {
+    fn deployments_are_identified_by_their_order() {
         let status = |list: &str| -> RpmOstreeStatus { serde_json::from_str(list).unwrap() };
         let one =
             |checksum: &str, booted: bool| format!("{{\"checksum\": \"{checksum}\", \"booted\": {booted}}}");
