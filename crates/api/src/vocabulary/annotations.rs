@@ -47,6 +47,12 @@ pub const DRIFT_POLICY: &str = "machineconfiguration.openshift.io/drift-policy";
 /// On a Node: every difference of a drifted node, as a JSON list of the messages of which the first is its reason.
 pub const DRIFT: &str = "mco.dev/drift";
 
+/// On the ControllerConfig: the base of the cluster, see [`crate::ClusterBase`]. Absent, the cluster is OpenShift's.
+pub const BASE: &str = "mco.dev/base";
+
+/// On a MachineConfigPool: the account of its nodes that the SSH keys of `passwd.users` belong to, in place of `core`.
+pub const SSH_USER: &str = "mco.dev/ssh-user";
+
 /// On the ClusterVersion: the overrides that `mco switch prepare` has added, as a JSON list.
 pub const SWITCH_OVERRIDES: &str = "machineconfiguration.openshift.io/switch-overrides";
 
