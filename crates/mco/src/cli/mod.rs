@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-pub use builder::{BuilderArguments, BuilderCommand, BuilderPlan};
+pub use builder::{BuilderArguments, BuilderCommand, BuilderPlan, DigestArguments, ImageBuildArguments};
 pub use client::{
     DriftArguments, Gather, HistoryArguments, NodeArguments, OnePool, Rollout, RolloutAction,
     StatusArguments, UndoArguments, Wait,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -74,6 +75,20 @@ pub fn canonical_credentials(secret: &Secret) -> Result<String, CredentialsError
     let text = serde_json::to_string(&CanonicalConfig { auths })
         .map_err(|_| error(secret, "cannot be written as JSON"))?;
     Ok(escape_for_html(&text))
+}
+
+/// Returns a Secret without any credentials.
+pub fn empty_credentials(name: &str) -> Secret {
+    let mut secret = Secret {
+        type_: Some(CONFIG_TYPE.to_owned()),
+        data: Some(BTreeMap::from([(
+            CONFIG_KEY.to_owned(),
+            ByteString(b"{}".to_vec()),
+        )])),
+        ..Secret::default()
+    };
+    secret.metadata.name = Some(name.to_owned());
+    secret
 }
 
 /// The contents decide which format it is, not the type. Messages of the parser may quote the data, so they are left

@@ -17,7 +17,7 @@ mod syntax;
 
 pub use architecture::{Architecture, content_for, of_nodes};
 pub use containerfile::{ComposeError, compose};
-pub use credentials::{CredentialsError, canonical_credentials, validate_secret};
+pub use credentials::{CredentialsError, canonical_credentials, empty_credentials, validate_secret};
 pub use decision::{BuildStep, BuildView, ImagePresence, RegistryAnswers, RenderedView, decide};
 pub use identity::{IdentityError, machine_os_build, name as build_name};
 pub use job::{BUILD_COMMAND, DIGEST_COMMAND, InputPaths};

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
 use mco_api::vocabulary::names::{self, config_map, secret};
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
@@ -10,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::architecture::{self, Architecture};
+use super::credentials::empty_credentials;
 use super::decision::{BuildStep, BuildView, ImagePresence, RegistryAnswers, RenderedView, decide};
 use super::identity;
 use super::objects::{BuildInputs, BuildObjects, builder_image, objects};
@@ -337,17 +337,4 @@ fn build_objects(
     };
     let objects = objects(&inputs).map_err(|error| error.to_string())?;
     Ok((objects, warnings))
-}
-
-fn empty_credentials(name: &str) -> Secret {
-    let mut secret = Secret {
-        type_: Some("kubernetes.io/dockerconfigjson".to_owned()),
-        data: Some(BTreeMap::from([(
-            ".dockerconfigjson".to_owned(),
-            ByteString(b"{}".to_vec()),
-        )])),
-        ..Secret::default()
-    };
-    secret.metadata.name = Some(name.to_owned());
-    secret
 }

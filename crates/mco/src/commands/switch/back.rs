@@ -104,6 +104,7 @@ async fn ours(cluster: &SwitchCluster) -> anyhow::Result<Vec<Value>> {
     let settings = ManifestSettings {
         image: String::new(),
         templates_image: String::new(),
+        builder_image: String::new(),
         api_server_url: String::new(),
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
