@@ -24,7 +24,9 @@ pub use client::{
 };
 pub use console::Console;
 pub use get::{Get, GetTarget, OsImageStreamQuery, ReleaseFiles};
-pub use operator::{Bootstrap, Controller, InstallArguments, OperatorArguments, OperatorCommand};
+pub use operator::{
+    Bootstrap, Controller, InstallArguments, OperatorArguments, OperatorCommand, UninstallArguments,
+};
 pub use plan::PlanArguments;
 pub use server::{PointerArguments, ServerArguments};
 pub use switch::{
@@ -61,8 +63,13 @@ pub enum Command {
     Daemon(daemon::Daemon),
     Operator(Box<OperatorArguments>),
     Controller(Controller),
+<<<<<<< HEAD
     Builder(Box<BuilderArguments>),
     Install(InstallArguments),
+=======
+    Install(Box<InstallArguments>),
+    Uninstall(UninstallArguments),
+>>>>>>> main
     Switch(SwitchArguments),
     Crds(Crds),
     Server(Box<ServerArguments>),
