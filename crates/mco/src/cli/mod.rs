@@ -63,13 +63,9 @@ pub enum Command {
     Daemon(daemon::Daemon),
     Operator(Box<OperatorArguments>),
     Controller(Controller),
-<<<<<<< HEAD
     Builder(Box<BuilderArguments>),
-    Install(InstallArguments),
-=======
     Install(Box<InstallArguments>),
     Uninstall(UninstallArguments),
->>>>>>> main
     Switch(SwitchArguments),
     Crds(Crds),
     Server(Box<ServerArguments>),

@@ -101,17 +101,6 @@ fn saved(file: &Path) -> anyhow::Result<Vec<Value>> {
 
 /// Returns our objects in the cluster that run, route to or register our workloads, in deletion order.
 async fn ours(cluster: &SwitchCluster) -> anyhow::Result<Vec<Value>> {
-<<<<<<< HEAD
-    let settings = ManifestSettings {
-        image: String::new(),
-        templates_image: String::new(),
-        builder_image: String::new(),
-        api_server_url: String::new(),
-        ignition_tokens: IgnitionTokens::Required,
-        log_level: LogLevel::default(),
-    };
-=======
->>>>>>> main
     let mut ours = Vec::new();
     for object in manifests::removal(&any_settings()) {
         if !is_removed(&object) {
@@ -131,6 +120,7 @@ pub fn any_settings() -> ManifestSettings {
     ManifestSettings {
         image: String::new(),
         templates_image: String::new(),
+        builder_image: String::new(),
         api_server_url: String::new(),
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
