@@ -95,6 +95,8 @@ pub fn removal(settings: &ManifestSettings) -> Vec<Value> {
         object["kind"] == "Namespace" && object["metadata"]["name"] == names::MACHINE_API_NAMESPACE
     };
     let mut all = installation(settings);
+    // Runs on demand.
+    all.extend(builder(settings));
     // The operator creates it once it has a certificate.
     all.push(json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
