@@ -131,6 +131,8 @@ async fn fail(
         return Ok(());
     };
     patch_build_status(ctx, name, &json!({"status": status})).await?;
+    // The pool reports the failure of its current build; an earlier one may exist for the same config.
+    point(ctx, config, name).await?;
     let pool = config.spec.machine_config_pool.name.as_str();
     let created = build.metadata.creation_timestamp.as_ref().map(|time| time.0);
     ctx.options
