@@ -11,10 +11,12 @@ use kube::{Api, Client};
 use mco_api::controller_config::ControllerConfigSpec;
 use mco_api::{ClusterBase, ControllerConfig, MachineConfigPool, MachineOSBuild};
 use mco_core::config::node_versions::NodeVersions;
+use mco_core::config::pools::NodePools;
 use mco_core::config::problem::Problem;
 use mco_core::config::rendered_configs::{used_by_build, used_by_node, used_by_pool};
 use mco_core::pipeline::admission::{
-    AdmissionContext, AdmissionWrite, ConfigInUse as Answer, Users, review_on,
+    AdmissionContext, AdmissionWrite, BOOTS_IMAGES, ConfigInUse as Answer, ImageNode, Users,
+    review_image_build, review_on,
 };
 use mco_runtime::{Reflected, object_name};
 use tokio_util::sync::CancellationToken;
@@ -46,6 +48,7 @@ impl InUseIndex {
 
     /// Decides about a write; see [`mco_core::pipeline::admission::review`].
     pub fn review(&self, request: &AdmissionWrite<'_>) -> Result<Vec<Problem>, String> {
+        self.review_image_build(request)?;
         review_on(|| self.context(), request, |config| self.of(config))
     }
 
@@ -55,9 +58,29 @@ impl InUseIndex {
         context.unwrap_or_default()
     }
 
+    /// Refuses an image build for nodes that cannot boot images. Before all objects are listed, nothing is known about
+    /// them.
+    fn review_image_build(&self, request: &AdmissionWrite<'_>) -> Result<(), String> {
+        let pool = request
+            .object
+            .and_then(|object| object["spec"]["machineConfigPool"]["name"].as_str());
+        let (Some(pool), Some(watched)) = (pool, self.watched.get()) else {
+            return Ok(());
+        };
+        let (Some(nodes), Some(pools)) = (watched.nodes.listed(), watched.pools.listed()) else {
+            return Ok(());
+        };
+        let membership = NodePools::new(pools.iter().map(AsRef::as_ref));
+        let members = nodes
+            .iter()
+            .filter(|node| membership.is_member(node.metadata.labels.as_ref(), pool));
+        let members: Vec<ImageNode<'_>> = members.map(|node| image_node(node)).collect();
+        review_image_build(request, &members)
+    }
+
     /// Watches the users until `stop` is cancelled. May be called once.
     pub async fn follow(&self, client: Client, stop: CancellationToken) {
-        let (nodes, node_events) = Reflected::watch(Api::all(client.clone()), used_annotations);
+        let (nodes, node_events) = Reflected::watch(Api::all(client.clone()), used_parts);
         let (pools, pool_events) =
             Reflected::watch(Api::all(client.clone()), |pool: &mut MachineConfigPool| {
                 pool.metadata.managed_fields = None;
@@ -149,11 +172,24 @@ fn names<'o>(objects: impl Iterator<Item = &'o ObjectMeta>) -> BTreeSet<String> 
     objects.map(|metadata| object_name(metadata).to_owned()).collect()
 }
 
-/// Keeps of a node only its labels, its versions and the annotations that name configs: a cluster has thousands of nodes.
-fn used_annotations(node: &mut Node) {
+fn image_node(node: &Node) -> ImageNode<'_> {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    let annotations = node.metadata.annotations.as_ref();
+    ImageNode {
+        name: object_name(&node.metadata),
+        os_image: info.map_or("", |info| info.os_image.as_str()),
+        annotation: annotations
+            .and_then(|all| all.get(BOOTS_IMAGES))
+            .map(String::as_str),
+    }
+}
+
+/// Keeps of a node its labels, the annotations that name configs, its operating system and its versions: a cluster has thousands of
+/// nodes.
+fn used_parts(node: &mut Node) {
     let mut annotations = node.metadata.annotations.take();
     if let Some(annotations) = &mut annotations {
-        annotations.retain(|key, _| key.starts_with(OWN_ANNOTATIONS));
+        annotations.retain(|key, _| key.starts_with(OWN_ANNOTATIONS) || key == BOOTS_IMAGES);
     }
     node.metadata = ObjectMeta {
         name: node.metadata.name.take(),
@@ -165,6 +201,7 @@ fn used_annotations(node: &mut Node) {
     let info = node.status.take().and_then(|status| status.node_info);
     node.status = info.map(|info| NodeStatus {
         node_info: Some(NodeSystemInfo {
+            os_image: info.os_image,
             kubelet_version: info.kubelet_version,
             container_runtime_version: info.container_runtime_version,
             ..NodeSystemInfo::default()
