@@ -24,6 +24,8 @@ const EVENTS: usize = 40;
 pub struct NodePage {
     pub frame: Frame,
     pub name: Text,
+    /// The link to the adoption page.
+    pub adoption: String,
     pub pool: Option<(Text, String)>,
     pub standing: &'static str,
     pub tone: &'static str,
@@ -176,6 +178,7 @@ pub fn node(
     };
     Some(NodePage {
         name: Text::new(name),
+        adoption: link::adoption(name),
         pool: details
             .pool
             .as_deref()

@@ -1,5 +1,6 @@
 //! The command line: names, options and help.
 
+mod adopt;
 mod client;
 mod console;
 pub mod daemon;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+pub use adopt::{AdoptArguments, ReleaseArguments};
 pub use client::{
     DriftArguments, Gather, HistoryArguments, NodeArguments, OnePool, Rollout, RolloutAction,
     StatusArguments, UndoArguments, Wait,
@@ -48,6 +50,8 @@ pub enum Command {
     Wait(Wait),
     Node(NodeArguments),
     Drift(DriftArguments),
+    Adopt(AdoptArguments),
+    Release(ReleaseArguments),
     Rollout(Rollout),
     Gather(Gather),
     Console(Console),
