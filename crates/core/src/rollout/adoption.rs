@@ -83,17 +83,17 @@ pub fn decide(
         return AdoptionDecision::Stay(obstacle.clone());
     }
     match (request, policy) {
-        (Some(AdoptionRequest::Adopt), _) => AdoptionDecision::Adopt,
         (Some(AdoptionRequest::Compare), _) => stay("compared; nothing was changed"),
         (Some(AdoptionRequest::Release), _) => stay("the node is not managed"),
         (None, _) if released => stay("the node was released; mco adopt --yes adopts it again"),
         (None, AdoptionPolicy::Never) => stay("the pool adopts no node by itself"),
-        (None, AdoptionPolicy::Always) => AdoptionDecision::Adopt,
-        (None, AdoptionPolicy::WhenEqual) if findings.foreign == 0 => AdoptionDecision::Adopt,
-        (None, AdoptionPolicy::WhenEqual) => AdoptionDecision::Stay(format!(
+        (None, AdoptionPolicy::WhenEqual) if findings.foreign > 0 => AdoptionDecision::Stay(format!(
             "not adopted by itself, because {} paths that were there before would change; mco adopt shows them",
             findings.foreign
         )),
+        (Some(AdoptionRequest::Adopt), _) | (None, AdoptionPolicy::Always | AdoptionPolicy::WhenEqual) => {
+            AdoptionDecision::Adopt
+        }
     }
 }
 

@@ -202,8 +202,9 @@ impl<'a> PoolView<'a> {
     /// Whether a node that the pool selects is managed. A pool with an adoption policy has existing nodes, each of which is
     /// adopted before it gets a config.
     fn has_adopted(&self, node: &NodeView<'_>) -> bool {
-        let waits = AdoptionPolicy::is_set(self.pool.metadata.annotations.as_ref());
-        !node.is_being_released() && !(waits && node.current_config.is_empty())
+        let is_known = !node.current_config.is_empty()
+            || !AdoptionPolicy::is_set(self.pool.metadata.annotations.as_ref());
+        is_known && !node.is_being_released()
     }
 
     pub fn is_paused(&self) -> bool {
