@@ -22,6 +22,7 @@ mod rollout;
 mod server;
 mod status;
 mod switch;
+mod uninstall;
 pub mod up;
 mod validate;
 
@@ -55,6 +56,7 @@ pub fn run(cli: Cli) -> anyhow::Result<CommandOutcome> {
         Command::Operator(arguments) => operator::run(*arguments),
         Command::Controller(arguments) => controller::run(arguments),
         Command::Install(arguments) => install::run(&arguments),
+        Command::Uninstall(arguments) => uninstall::run(&arguments),
         Command::Switch(arguments) => switch::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Server(arguments) => server::run(*arguments),
