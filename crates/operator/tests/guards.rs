@@ -4,10 +4,10 @@
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use mco_apiserver::{ApiServer, ApiServerOptions, Identity};
 use mco_api::NodeAdoption;
 use mco_api::crd::Installable as _;
 use mco_api::node_adoption::NodeAdoptionSpec;
+use mco_apiserver::{ApiServer, ApiServerOptions, Identity};
 use mco_operator::manifests;
 use serde_json::{Value, json};
 
@@ -136,11 +136,21 @@ async fn a_daemon_writes_only_the_adoption_of_its_own_node() {
     }
     created.unwrap();
     let status = Patch::Merge(json!({"status": {"phase": "Compared"}}));
-    own.patch_status("a", &PatchParams::default(), &status).await.unwrap();
+    own.patch_status("a", &PatchParams::default(), &status)
+        .await
+        .unwrap();
     let foreign = create("b").await.unwrap_err().to_string();
-    assert!(foreign.contains("the machine-config-daemon of node a may not change b"), "{foreign}");
+    assert!(
+        foreign.contains("the machine-config-daemon of node a may not change b"),
+        "{foreign}"
+    );
     let other: Api<NodeAdoption> = daemon(&server, Some("b"));
     let foreign = other.patch_status("a", &PatchParams::default(), &status).await;
-    assert!(foreign.unwrap_err().to_string().contains("of node b may not change a"));
+    assert!(
+        foreign
+            .unwrap_err()
+            .to_string()
+            .contains("of node b may not change a")
+    );
     server.shutdown().await;
 }

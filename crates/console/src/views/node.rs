@@ -24,8 +24,6 @@ const EVENTS: usize = 40;
 pub struct NodePage {
     pub frame: Frame,
     pub name: Text,
-    /// The link to the adoption page.
-    pub adoption: String,
     pub pool: Option<(Text, String)>,
     pub standing: &'static str,
     pub tone: &'static str,
@@ -42,6 +40,12 @@ pub struct NodePage {
     pub contents: ContentsLink,
     pub events: Vec<EventView>,
     pub events_unknown: Option<Text>,
+}
+
+impl NodePage {
+    fn adoption(&self) -> String {
+        link::adoption(self.name.as_str())
+    }
 }
 
 /// The link that shows or hides file contents.
@@ -178,7 +182,6 @@ pub fn node(
     };
     Some(NodePage {
         name: Text::new(name),
-        adoption: link::adoption(name),
         pool: details
             .pool
             .as_deref()

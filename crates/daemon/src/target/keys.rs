@@ -118,7 +118,7 @@ fn key_file(
 pub fn block(text: &str) -> String {
     let lines = text.lines().skip_while(|line| *line != BLOCK_BEGIN).skip(1);
     let ours = lines.take_while(|line| *line != BLOCK_END);
-    ours.map(|line| format!("{line}\n")).collect()
+    ours.fold(String::new(), |text, line| text + line + "\n")
 }
 
 /// Replaces our part of a shared file; everything else stays as it is.
