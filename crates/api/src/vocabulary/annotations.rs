@@ -47,6 +47,9 @@ pub const DRIFT_POLICY: &str = "machineconfiguration.openshift.io/drift-policy";
 /// On a Node: every difference of a drifted node, as a JSON list of the messages of which the first is its reason.
 pub const DRIFT: &str = "mco.dev/drift";
 
+/// On a Node that waits for its turn: the rendered config whose OS is already staged.
+pub const STAGED_CONFIG: &str = "mco.dev/staged-config";
+
 /// On a MachineConfig: the guarded paths and units that it may change on adopted nodes, separated by commas. On a rendered
 /// MachineConfig: those that its sources name and allow.
 pub const ALLOW_GUARDED_PATHS: &str = "mco.dev/allow-guarded-paths";

@@ -60,6 +60,7 @@ pub fn compare(
         overrides: rules.overrides,
         circumstances: Circumstances::Cluster,
         reboot_owed: None,
+        pending_os: None,
         custody,
     };
     let plan = plan::plan(machine, &old, new, LiveContentSource::FromCluster, custody)?;
