@@ -24,6 +24,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "mco-controllers",
         &["mco-api", "mco-core", "mco-runtime", "mco-http", "mco-telemetry"],
     ),
+    ("mco-builder", &["mco-api", "mco-core", "mco-runtime", "mco-http"]),
     (
         "mco-daemon",
         &[
@@ -68,6 +69,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "mco-daemon",
             "mco-apiserver",
             "mco-controllers",
+            "mco-builder",
             "mco-console",
             "mco-runtime",
             "mco-http",

@@ -1,6 +1,7 @@
 //! The command line: names, options and help.
 
 mod adopt;
+mod builder;
 mod client;
 mod console;
 pub mod daemon;
@@ -18,6 +19,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use adopt::{AdoptArguments, ReleaseArguments};
+pub use builder::{BuilderArguments, BuilderCommand, BuilderPlan, DigestArguments, ImageBuildArguments};
 pub use client::{
     DriftArguments, Gather, HistoryArguments, NodeArguments, OnePool, Rollout, RolloutAction,
     StatusArguments, UndoArguments, Wait,
@@ -65,6 +67,7 @@ pub enum Command {
     Daemon(daemon::Daemon),
     Operator(Box<OperatorArguments>),
     Controller(Controller),
+    Builder(Box<BuilderArguments>),
     Install(Box<InstallArguments>),
     Uninstall(UninstallArguments),
     Switch(SwitchArguments),
