@@ -15,7 +15,8 @@ use crate::foreign::mirrors::{ImageContentSourcePolicy, ImageDigestMirrorSet, Im
 use crate::plain;
 use crate::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
-    MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
+    MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, NodeAdoption, OSImageStream,
+    PinnedImageSet,
 };
 
 /// The group of our kinds that other implementations have as well.
@@ -69,6 +70,7 @@ pub fn own_crds() -> Vec<CustomResourceDefinition> {
         MachineConfiguration::crd(),
         MachineOSBuild::crd(),
         MachineOSConfig::crd(),
+        NodeAdoption::crd(),
         OSImageStream::crd(),
         PinnedImageSet::crd(),
     ]
