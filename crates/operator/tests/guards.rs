@@ -119,8 +119,8 @@ async fn a_daemon_writes_only_the_adoption_of_its_own_node() {
     let client = kube::Client::new(server.service(), "default");
     let definition = json!(NodeAdoption::crd());
     apply(&client, &[manifests::namespace(), definition]).await;
-    apply(&client, &manifests::operands_access()).await;
-    apply(&client, &manifests::guards()).await;
+    apply(&client, &manifests::operands_access(&ClusterProfile::default())).await;
+    apply(&client, &manifests::guards(&ClusterProfile::default())).await;
     let own: Api<NodeAdoption> = daemon(&server, Some("a"));
     let create = async |name: &str| {
         let object = NodeAdoption::new(name, NodeAdoptionSpec::default());
