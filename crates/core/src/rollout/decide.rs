@@ -34,6 +34,20 @@ pub fn plan(view: &RolloutView<'_>) -> RolloutPlan {
 
 /// Plans the next actions for one pool of the view.
 pub fn plan_pool(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolPlan {
+    let mut plan = plan_members(view, pool);
+    for node in &pool.unadopted {
+        let reason = if node.is_being_released() {
+            HeldReason::Releasing
+        } else {
+            HeldReason::NotAdopted
+        };
+        plan.held.push(held(node, reason));
+    }
+    release(&mut plan, pool.unadopted.iter());
+    plan
+}
+
+fn plan_members(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolPlan {
     let mut plan = PoolPlan {
         pool: pool.name.to_owned(),
         target: None,

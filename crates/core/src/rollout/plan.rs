@@ -176,6 +176,10 @@ pub enum HeldReason {
     NoTarget,
     /// The pool's target was not rendered from its own MachineConfigs.
     ForeignTarget,
+    /// The node existed before and is not adopted.
+    NotAdopted,
+    /// The node is being released.
+    Releasing,
     /// See [`PoolPlan::problem`].
     Problem,
 }
@@ -374,6 +378,8 @@ impl fmt::Display for HeldReason {
             Self::ForeignTarget => {
                 f.write_str("waits because the pool's target was not rendered from its own MachineConfigs")
             }
+            Self::NotAdopted => f.write_str("is not adopted; mco adopt shows what would change on it"),
+            Self::Releasing => f.write_str("is being released"),
             Self::Problem => f.write_str("waits because the pool has a problem"),
         }
     }
