@@ -16,6 +16,7 @@ pub mod machine_os_build;
 pub mod machine_os_config;
 pub mod os_image_stream;
 pub mod pinned_image_set;
+pub mod rollout_policy;
 pub mod vocabulary;
 
 mod resource;
@@ -34,3 +35,4 @@ pub use machine_os_build::MachineOSBuild;
 pub use machine_os_config::MachineOSConfig;
 pub use os_image_stream::OSImageStream;
 pub use pinned_image_set::PinnedImageSet;
+pub use rollout_policy::RolloutPolicy;

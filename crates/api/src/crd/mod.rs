@@ -15,6 +15,7 @@ use crate::foreign::mirrors::{ImageContentSourcePolicy, ImageDigestMirrorSet, Im
 use crate::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
     MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
+    RolloutPolicy,
 };
 
 /// Returns every CustomResourceDefinition that we install: [`own_crds`], then [`companion_crds`].
@@ -38,6 +39,7 @@ pub fn own_crds() -> Vec<CustomResourceDefinition> {
         MachineOSConfig::crd(),
         OSImageStream::crd(),
         PinnedImageSet::crd(),
+        RolloutPolicy::crd(),
     ]
 }
 
