@@ -44,6 +44,7 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, (policy, gate): (String, String
     else {
         return Ok(Requeue::OnChange);
     };
+    ctx.options.metrics.gate_checked(&policy, &gate.name);
     let (outcome, message) = match check(&ctx, &object, gate).await {
         Ok((passed, message)) => (Ok(passed), message),
         Err(why) => (Err(why), String::new()),

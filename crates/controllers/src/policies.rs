@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
-use mco_api::rollout_policy::NotificationEvent;
+use mco_api::rollout_policy::{NotificationEvent, RolloutPhase};
 use mco_api::vocabulary::events;
 use mco_api::{MachineConfig, MachineConfigPool, MachineConfiguration, RolloutPolicy};
 use mco_core::config::disruption::{self, DisruptionLevel, REGISTRIES_CONF};
@@ -122,6 +122,7 @@ pub(crate) fn names_of_pool(ctx: &Context, pool: &str) -> Vec<String> {
 pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue, Error> {
     let Some(policy) = ctx.stores.rollout_policies.get(&name) else {
         ctx.policies.observations.lock().remove(&name);
+        ctx.options.metrics.forget_policy(&name);
         return Ok(Requeue::OnChange);
     };
     let snapshot = PolicySnapshot::gather(&ctx, &policy);
@@ -129,6 +130,9 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
     let now = ctx.now();
     let policy = with_observations(&ctx, &policy, &name);
     let report = snapshot.view(&policy, now, |view| policy::next_status(view, &policy));
+    let phase = report.status.phase;
+    let is_halted = matches!(phase, RolloutPhase::Halted | RolloutPhase::Reverted);
+    ctx.options.metrics.policy(&name, is_halted);
     write_status(&ctx, &name, &report).await?;
     // The checks are in the status now.
     forget_recorded(&ctx, &name, &policy);

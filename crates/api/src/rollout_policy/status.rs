@@ -131,7 +131,7 @@ pub struct SettledRollout {
     pub sent: u32,
 }
 
-/// A node, and what is to be said about it.
+/// A node and its message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["node"]))]

@@ -1,6 +1,6 @@
 //! The rules of a [`RolloutPolicy`]: which node that waits for its update may be started now, and if not, why.
 //!
-//! A policy only ever holds nodes back: whatever it allows still has to fit into the pool's own budget. Nodes that are
+//! A policy only ever holds nodes back: what it allows still has to fit into the pool's own budget. Nodes that are
 //! being updated or have failed are retargeted regardless of it, because that interrupts nothing more.
 //!
 //! [`PoolRules`] is what the plan of one pool asks, [`next_status`] is what the controller records between plans, and
