@@ -22,6 +22,13 @@ expect() { # WHAT COMMAND...: the command must succeed
     "$@" >/dev/null 2>&1 || fail "$what: $*"
 }
 
+exits() { # CODE WHAT COMMAND...: the command must exit with this code
+    local code=$1 what=$2 status=0
+    shift 2
+    "$@" >"$work/exits.log" 2>&1 || status=$?
+    [ "$status" = "$code" ] || { cat "$work/exits.log" >&2; fail "$what: exit code $status, not $code: $*"; }
+}
+
 annotation() { kubectl get node "$1" -o "jsonpath={.metadata.annotations.${PREFIX//./\\.}/$2}"; }
 is_done() { [ "$(annotation "$1" state)" = Done ] && [ "$(annotation "$1" currentConfig)" = "$(annotation "$1" desiredConfig)" ]; }
 target_of() { kubectl get mcp "$1" -o 'jsonpath={.spec.configuration.name}'; }
@@ -66,6 +73,20 @@ stop_watcher() {
     watcher_pid=
     say "watched: $(cat "$work/counts.json")"
 }
+
+# cordons_of NODE: how often the watcher has seen it become unschedulable.
+cordons_of() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["cordons_of"].get(sys.argv[2], 0))' "$work/counts.json" "$1"; }
+
+# requests_since TIME: the requests of each component since that time, without watches, leases and events. The API servers
+# record them in their audit logs.
+requests_since() {
+    local machine logs=()
+    for machine in $CONTROL_PLANES; do
+        logs+=("$work/$machine/var/log/kubernetes/audit.log")
+    done
+    python3 e2e/cluster/requests.py "$1" "${logs[@]}"
+}
+now() { date -u +%Y-%m-%dT%H:%M:%S; }
 
 expected() { echo "$1 $2" >>"$work/expected"; }
 no_longer_expected() { sed -i "\\#^$1 $2\$#d" "$work/expected"; }

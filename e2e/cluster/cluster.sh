@@ -7,6 +7,7 @@ HUB=mco-e2e-hub
 HUB_ADDRESS=10.77.0.1
 SERVICE_SUBNET=10.79.0.0/16
 JOIN_TOKEN=abcdef.0123456789abcdef
+CERTIFICATE_KEY=$(printf '%064d' 17)
 ROOT_PACKAGES=systemd,dbus,containerd,runc,containernetworking-plugins,iptables,nftables,conntrack,ethtool,socat,ebtables
 ROOT_PACKAGES+=,kmod,iproute2,procps,util-linux,mount,curl,ca-certificates,openssh-client
 
@@ -25,6 +26,24 @@ number() {
 }
 address() { echo "10.77.0.$((10 + $(number "$1")))"; }
 pod_subnet() { echo "10.78.$(number "$1").0/24"; }
+
+# The address of the API: of the one control plane, or of the balancer in front of several.
+endpoint() {
+    if [ "$CONTROL_PLANES" = "$FIRST_CONTROL_PLANE" ]; then
+        address "$FIRST_CONTROL_PLANE"
+    else
+        echo "$HUB_ADDRESS"
+    fi
+}
+
+start_balancer() {
+    local machine addresses=()
+    for machine in $CONTROL_PLANES; do
+        addresses+=("$(address "$machine"):6443")
+    done
+    in_hub python3 e2e/cluster/balancer.py "$HUB_ADDRESS:6443" "${addresses[@]}" >"$work/balancer.log" 2>&1 &
+    balancer_pid=$!
+}
 
 # inside MACHINE COMMAND...: runs the command on a running machine.
 inside() {
@@ -107,6 +126,13 @@ make_machine() { # MACHINE
     for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer; do
         ln -sf /dev/null "$disk/etc/systemd/system/$unit"
     done
+    # The user of SSH keys.
+    echo 'core:x:1000:1000::/home/core:/bin/bash' >>"$disk/etc/passwd"
+    echo 'core:x:1000:' >>"$disk/etc/group"
+    echo 'core:!:19000:0:99999:7:::' >>"$disk/etc/shadow"
+    install -d -o 1000 -g 1000 "$disk/home/core"
+    install -d "$disk/var/log/kubernetes"
+    install -D -m 0644 e2e/cluster/machine-files/audit-policy.yaml "$disk/etc/kubernetes/audit/policy.yaml"
     boot_loader "$disk"
 }
 
@@ -143,7 +169,8 @@ import_image() { # MACHINE ARCHIVE
 is_up() { inside "$1" ctr version >/dev/null 2>&1; }
 
 kubeadm_config() { # MACHINE
-    sed -e "s#@ADDRESS@#$(address "$1")#g" -e "s#@NAME@#$1#g" -e "s#@ENDPOINT@#$(address "$FIRST_CONTROL_PLANE"):6443#g" \
+    sed -e "s#@ADDRESS@#$(address "$1")#g" -e "s#@NAME@#$1#g" -e "s#@ENDPOINT@#$(endpoint):6443#g" \
+        -e "s#@CERTIFICATE_KEY@#$CERTIFICATE_KEY#g" \
         -e "s#@VERSION@#$KUBERNETES_VERSION#g" -e "s#@REPOSITORY@#$IMAGE_REPOSITORY#g" -e "s#@TOKEN@#$JOIN_TOKEN#g" \
         -e "s#@SERVICES@#$SERVICE_SUBNET#g" "e2e/cluster/machine-files/$2"
 }
@@ -162,8 +189,8 @@ kubeadm_init() {
         openssl pkey -pubin -outform der | openssl dgst -sha256 -hex | sed 's/.* //')
 }
 
-kubeadm_join() { # MACHINE
-    kubeadm_config "$1" join.yaml | sed "s#@CA_HASH@#$authority_hash#" >"$work/$1/root/kubeadm.yaml"
+kubeadm_join() { # MACHINE FILE
+    kubeadm_config "$1" "$2" | sed "s#@CA_HASH@#$authority_hash#" >"$work/$1/root/kubeadm.yaml"
     inside "$1" kubeadm join --config /root/kubeadm.yaml --ignore-preflight-errors=all >"$work/kubeadm-$1.log" 2>&1 \
         || { tail -n 30 "$work/kubeadm-$1.log" >&2; fail "$1: kubeadm join failed"; }
     install -m 0600 "$work/admin.conf" "$work/$1/etc/kubernetes/kube-proxy.conf"
@@ -191,9 +218,13 @@ make_cluster() {
         done
     done
     say "the machines run, with their images ($((SECONDS - started)) s)"
+    [ "$(endpoint)" != "$HUB_ADDRESS" ] || start_balancer
     kubeadm_init
+    for machine in $CONTROL_PLANES; do
+        [ "$machine" = "$FIRST_CONTROL_PLANE" ] || kubeadm_join "$machine" join-control-plane.yaml
+    done
     for machine in $WORKERS; do
-        kubeadm_join "$machine"
+        kubeadm_join "$machine" join.yaml
     done
     # Services come back with the machine; the first time they waited for their credentials.
     for machine in $MACHINES; do

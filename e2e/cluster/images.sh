@@ -6,6 +6,7 @@
 IMAGE_REPOSITORY=localhost
 PAUSE_IMAGE=$IMAGE_REPOSITORY/pause:e2e
 MCO_IMAGE=$IMAGE_REPOSITORY/mco:e2e
+NEXT_MCO_IMAGE=$IMAGE_REPOSITORY/mco:e2e-next
 
 # Neither overlay mounts nor a registry are needed.
 image_tool() { buildah --root "$work/images/root" --runroot "$work/images/run" --storage-driver vfs "$@"; }
@@ -43,7 +44,8 @@ kubernetes_images() {
 }
 
 mco_image() {
-    if ldd "$mco" 2>/dev/null | grep -q '=>'; then
+    # Not a pipe: with pipefail the end of ldd by SIGPIPE would count.
+    if [[ "$(ldd "$mco" 2>&1)" == *'=>'* ]]; then
         development_image
     else
         release_image
@@ -77,4 +79,13 @@ development_image() {
     image_tool copy -q "$container" "$work/development" / >/dev/null
     image_tool config --user 65534:65534 --entrypoint '["/usr/bin/mco"]' "$container"
     image_tool commit -q --rm "$container" "$MCO_IMAGE" >/dev/null
+}
+
+# The same program in an image with another digest, as of the next release.
+next_mco_image() {
+    local container
+    container=$(image_tool from "$MCO_IMAGE")
+    image_tool config --env MCO_E2E_RELEASE=next "$container"
+    image_tool commit -q --rm "$container" "$NEXT_MCO_IMAGE" >/dev/null
+    image_tool push -q "$NEXT_MCO_IMAGE" "docker-archive:$work/mco-next.tar:$NEXT_MCO_IMAGE"
 }

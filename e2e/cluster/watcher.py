@@ -32,7 +32,7 @@ class Watcher:
         self.not_ready_since = {}
         self.evicted = set()
         self.protected = set()
-        self.counts = {"evictions": 0, "cordons": 0, "reboots": 0, "events": 0, "violations": 0}
+        self.counts = {"evictions": 0, "cordons": 0, "reboots": 0, "events": 0, "violations": 0, "cordons_of": {}}
         self.reported = set()
 
     def expected(self, kind):
@@ -87,6 +87,7 @@ class Watcher:
         if before is not None:
             if unschedulable and not before["spec"].get("unschedulable", False):
                 self.counts["cordons"] += 1
+                self.counts["cordons_of"][name] = self.counts["cordons_of"].get(name, 0) + 1
             boot = node["status"]["nodeInfo"]["bootID"]
             if boot != before["status"]["nodeInfo"]["bootID"]:
                 self.counts["reboots"] += 1

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster_base::{ClusterBase, UnknownBase};
 use crate::crd::{CrdDefinition, CustomResourceDefinition, Installable};
 use crate::foreign::dns::DNS;
 use crate::foreign::infrastructure::Infrastructure;
@@ -25,6 +26,13 @@ resource! {
     ControllerConfig, ClusterResourceScope, "machineconfiguration.openshift.io" / "v1", "controllerconfigs",
     spec: ControllerConfigSpec,
     status: ControllerConfigStatus
+}
+
+impl ControllerConfig {
+    /// Returns the base of the cluster.
+    pub fn base(&self) -> Result<ClusterBase, UnknownBase> {
+        ClusterBase::of_annotations(self.metadata.annotations.as_ref())
+    }
 }
 
 impl Installable for ControllerConfig {

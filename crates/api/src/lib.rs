@@ -3,6 +3,7 @@
 //! One module per kind of ours, [`foreign`] for foreign kinds, [`vocabulary`] for labels, annotations and conditions,
 //! [`crd`] for the CustomResourceDefinitions. There is no client here, and no business logic.
 
+pub mod cluster_base;
 pub mod container_runtime_config;
 pub mod controller_config;
 pub mod crd;
@@ -23,6 +24,7 @@ mod resource;
 mod schema;
 mod wire;
 
+pub use cluster_base::ClusterBase;
 pub use container_runtime_config::ContainerRuntimeConfig;
 pub use controller_config::ControllerConfig;
 pub use crd::{crds, crds_yaml};

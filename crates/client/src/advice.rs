@@ -105,7 +105,8 @@ const ALL: [Advice; 17] = [
         steps: &[
             "See the differences with mco drift and restore the file; the node then recovers automatically.",
             "Or, to keep the change, add it to a MachineConfig, which applies it to every node of the pool.",
-            "Or rewrite the config by creating /run/machine-config-daemon-force on the node.",
+            "On an adopted node, mco adopt NODE shows what the config replaces; mco release NODE restores what was there \
+             before.",
             "If a program keeps changing it, remove the file from the MachineConfig, or enable automatic repair with \
              the annotation machineconfiguration.openshift.io/drift-policy: heal on the pool.",
         ],

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use mco_api::MachineConfigNode;
-use mco_api::vocabulary::annotations::DRIFT;
+use mco_api::vocabulary::annotations::{DRIFT, node as annotation};
 use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
 use mco_api::vocabulary::events::daemon;
 use mco_core::config::diff::{self, ContentsSummary};
@@ -48,6 +48,9 @@ pub struct Drift {
     pub set_by: Option<String>,
     /// The daemon's original message.
     pub complaint: String,
+    /// Whether the node was installed from a rendered config. On any other node the config may replace files that were
+    /// there before, so applying it by force is no advice.
+    pub was_installed: bool,
 }
 
 /// A difference besides the first.
@@ -149,6 +152,7 @@ fn of_node(
         wanted,
         set_by: None,
         complaint: complaint.to_owned(),
+        was_installed: node.annotation(annotation::FIRST_PIVOT_CONFIG).is_some(),
     })
 }
 

@@ -13,12 +13,14 @@ pub mod explain;
 pub mod forecast;
 pub mod overview;
 pub mod plan;
+pub mod preflight;
 pub mod redaction;
 pub mod snapshot;
 pub mod switch;
 pub mod text;
 pub mod timeline;
 pub mod undo;
+pub mod uninstall;
 
 pub use cluster::{ReadError, to_read_error};
 pub use snapshot::{NodeDetails, Snapshot};

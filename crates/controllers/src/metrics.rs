@@ -233,7 +233,10 @@ impl Metrics {
         let labels = PolicyLabels {
             policy: name.to_owned(),
         };
-        self.0.policy_halted.get_or_create(&labels).set(i64::from(is_halted));
+        self.0
+            .policy_halted
+            .get_or_create(&labels)
+            .set(i64::from(is_halted));
     }
 
     pub(crate) fn forget_policy(&self, name: &str) {

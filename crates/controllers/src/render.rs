@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
 use mco_api::vocabulary::{annotations, events, finalizers, names};
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, OSImageStream};
@@ -348,6 +349,7 @@ async fn store(ctx: &Context, pool: &MachineConfigPool, rendered: &Rendered) -> 
         }
     };
     let existing = &existing.metadata;
+    withdraw(existing, &mut wanted);
     let annotated = wanted.metadata.annotations.iter().flatten().all(|(key, value)| {
         let found = existing.annotations.as_ref().and_then(|all| all.get(key));
         found == Some(value)
@@ -358,6 +360,20 @@ async fn store(ctx: &Context, pool: &MachineConfigPool, rendered: &Rendered) -> 
         return Ok(());
     }
     restore(ctx, &wanted).await
+}
+
+/// Empties the annotations of an existing rendered config that its sources or its pool no longer set.
+fn withdraw(existing: &ObjectMeta, wanted: &mut MachineConfig) {
+    for key in [annotations::ALLOW_GUARDED_PATHS, annotations::SSH_USER] {
+        if existing
+            .annotations
+            .as_ref()
+            .is_some_and(|all| all.contains_key(key))
+        {
+            let all = wanted.metadata.annotations.get_or_insert_default();
+            all.entry(key.to_owned()).or_default();
+        }
+    }
 }
 
 async fn restore(ctx: &Context, wanted: &MachineConfig) -> Result<(), Error> {

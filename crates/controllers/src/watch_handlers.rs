@@ -11,7 +11,7 @@ use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::foreign::scheduler::Scheduler;
 use mco_api::machine_config_pool::MachineConfigPoolSpec;
 use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
-use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::annotations::{self, node as annotation};
 use mco_api::vocabulary::conditions::{machine_config_node as condition, pool as pool_condition};
 use mco_api::vocabulary::events;
 use mco_api::vocabulary::labels::node as label;
@@ -117,9 +117,14 @@ fn requires_render(ctx: &Context, change: &ObjectChange<'_, MachineConfigPool>) 
     };
     let inputs =
         |spec: &MachineConfigPoolSpec| (spec.machine_config_selector.clone(), spec.os_image_stream.clone());
+    let ssh_user = |pool: &MachineConfigPool| {
+        let all = pool.metadata.annotations.as_ref();
+        all.and_then(|all| all.get(annotations::SSH_USER)).cloned()
+    };
     let name = object_name(&new.metadata);
     let configuration = &new.spec.configuration;
     inputs(&old.spec) != inputs(&new.spec)
+        || ssh_user(old) != ssh_user(new)
         || (old.spec.configuration != *configuration && !ctx.renders.is_own_target(name, configuration))
 }
 

@@ -4,6 +4,7 @@ use mco_core::config::diff::{self, ConfigDiff, Replaced};
 use mco_core::config::disruption::{
     self, Cost, DisruptionPolicy, PostConfigAction, REGISTRIES_CONF, RegistriesChange,
 };
+use mco_core::config::guarded::{self, GuardedPath};
 use mco_core::config::problem::Problem;
 use mco_core::config::reconcilable::{self, Overrides};
 use mco_host::os::{OsChange, OsError};
@@ -12,6 +13,8 @@ use mco_host::{Machine, PowerError, Reboot};
 use thiserror::Error;
 
 use crate::config::NodeConfig;
+use crate::custody::Custody;
+use crate::guard;
 use crate::os_change::{OsChangeContext, OsChangeError, image_to_stage, os_change};
 use crate::paths;
 use crate::plan::{self, ApplyPlan, LiveContentSource, PlanError, PlanStep};
@@ -30,6 +33,7 @@ pub struct ApplyRequest<'a> {
     pub circumstances: Circumstances,
     /// The reason of a reboot that is due regardless of this change.
     pub reboot_owed: Option<&'a str>,
+    pub custody: Custody,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +62,8 @@ pub enum ConfigApplyError {
          `useradd --create-home {user}`), or remove it from passwd.users of the MachineConfigs"
     )]
     NoSuchUser { user: &'static str },
+    #[error("{}", guarded::refusal(.0))]
+    Guarded(Vec<GuardedPath>),
     #[error(transparent)]
     Plan(#[from] PlanError),
     #[error(transparent)]
@@ -151,7 +157,11 @@ pub fn prepare<'a>(
         Circumstances::Cluster => LiveContentSource::FromCluster,
         Circumstances::Standalone => LiveContentSource::FromConfig,
     };
-    let plan = plan::plan(machine, old, new, live_content)?;
+    let plan = plan::plan(machine, old, new, live_content, request.custody)?;
+    let guarded = guard::refused(machine, &plan, request)?;
+    if !guarded.is_empty() {
+        return Err(ConfigApplyError::Guarded(guarded));
+    }
     let os = os_change(old, new, &diff, place)?;
     if let Some(change) = &os {
         machine.os.check(&machine.root, change)?;
@@ -242,7 +252,8 @@ pub fn difference(old: &NodeConfig, new: &NodeConfig) -> ConfigDiff {
 
 fn obstacles(request: &ApplyRequest<'_>) -> Vec<Problem> {
     let mut obstacles = reconcilable::obstacles(request.old, request.new, request.overrides);
-    if request.circumstances == Circumstances::Standalone {
+    // No installation has created the directories and links of an adopted machine.
+    if request.circumstances == Circumstances::Standalone || !request.custody.is_installed() {
         obstacles.retain(|problem| {
             !["spec.config.storage.directories", "spec.config.storage.links"].contains(&problem.path.as_str())
         });

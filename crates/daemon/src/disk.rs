@@ -38,6 +38,11 @@ pub fn current_config(root: &Root) -> Result<Option<NodeConfig>, DiskError> {
     Ok(Some(config.with_built_image(current_image(root)?)))
 }
 
+/// Returns whether a config is recorded on disk, readable or not.
+pub fn has_config(root: &Root) -> Result<bool, DiskError> {
+    Ok(root.exists(&RootedPath::new(paths::CURRENT_CONFIG).map_err(FsError::from)?)?)
+}
+
 /// Reads a MachineConfig stored as JSON.
 pub fn machine_config(root: &Root, path: &'static str) -> Result<Option<MachineConfig>, DiskError> {
     let Some(bytes) = root.read(&RootedPath::new(path).map_err(FsError::from)?, LARGEST_CONFIG)? else {
@@ -59,6 +64,11 @@ pub fn current_image(root: &Root) -> Result<Option<String>, DiskError> {
     Ok(text
         .map(|text| text.trim().to_owned())
         .filter(|text| !text.is_empty()))
+}
+
+/// Returns whether a new node has not registered yet, its annotations readable or not.
+pub fn has_node_annotations(root: &Root) -> Result<bool, DiskError> {
+    Ok(root.exists(&RootedPath::new(paths::NODE_ANNOTATIONS).map_err(FsError::from)?)?)
 }
 
 /// Returns the annotations a new node registers with. Their presence means that the node has not registered yet.

@@ -13,6 +13,7 @@ use mco_host::{FsError, Machine, Reboot, RootedPath};
 
 use crate::apply::{self, ApplyRequest, ApplyResult, Circumstances};
 use crate::config::NodeConfig;
+use crate::custody::Custody;
 use crate::disk::{self, DiskError};
 use crate::once::{self, OnceError, RebootPolicy};
 use crate::paths;
@@ -74,6 +75,7 @@ pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, O
         overrides: Overrides::default(),
         circumstances: Circumstances::Standalone,
         reboot_owed: Some(&because),
+        custody: Custody::Installed,
     };
     let prepared = apply::prepare(machine, &request)?.with_steps(revert::leftovers(&machine.root)?);
     let journal = apply::commit(machine, prepared, &Uninterrupted)?;
@@ -111,6 +113,7 @@ fn come_back(
         // Certificates on disk are newer than the recorded config.
         circumstances: Circumstances::Cluster,
         reboot_owed: None,
+        custody: Custody::of(&machine.root)?,
     };
     let mut prepared = apply::prepare(machine, &request)?;
     if !prepared.is_nothing() {

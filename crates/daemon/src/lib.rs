@@ -6,10 +6,12 @@
 pub mod agent;
 pub mod apply;
 pub mod config;
+pub mod custody;
 pub mod disk;
 pub mod drift;
 pub mod firstboot;
 pub mod footprint;
+pub mod guard;
 pub mod images;
 pub mod live;
 pub mod member;

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::apply::{self, ApplyRequest, ApplyResult, Circumstances, ConfigApplyError};
 use crate::config::NodeConfig;
+use crate::custody::Custody;
 use crate::disk::{self, DiskError};
 use crate::paths;
 use crate::transaction::{self, Checkpoints, Journal, Recovered, TransactionError, TransactionFailure};
@@ -83,6 +84,11 @@ pub fn apply(
     let _lock = lock(machine)?;
     let owed = settle_past(machine, checkpoints)?;
     let old = disk::current_config(&machine.root)?.unwrap_or_else(NodeConfig::empty);
+    // Without a cluster nothing is declared: the starting point is the record on disk, or nothing.
+    let custody = match Custody::of(&machine.root)? {
+        Custody::Adopted => Custody::Adopted,
+        Custody::Installed | Custody::Declared => Custody::Installed,
+    };
     let request = ApplyRequest {
         old: &old,
         new,
@@ -90,6 +96,7 @@ pub fn apply(
         overrides: Overrides::default(),
         circumstances: Circumstances::Standalone,
         reboot_owed: owed.as_deref(),
+        custody,
     };
     let prepared = apply::prepare(machine, &request)?;
     let superseded = match (

@@ -42,6 +42,13 @@ pub const UNDO_JOURNAL: &str = "/etc/machine-config-daemon/transaction-undo.json
 /// The lock of the one daemon that may change the machine. Specific to this implementation.
 pub const LOCK: &str = "/run/machine-config-daemon/lock";
 
+/// What a machine had before it was adopted. Only on adopted machines. Specific to this implementation.
+pub const ADOPTION: &str = "/etc/machine-config-daemon/adoption.json";
+/// Exists on a machine that was released: it is not adopted again by itself. Specific to this implementation.
+pub const RELEASED: &str = "/etc/machine-config-daemon/released";
+/// The certificates that the daemon has written, with their hashes. Specific to this implementation.
+pub const LIVE_RECORD: &str = "/etc/machine-config-daemon/live.json";
+
 /// The machine's membership in a cluster of `mco up`: server, node name and credential. Specific to this
 /// implementation.
 pub const MEMBERSHIP: &str = "/etc/machine-config-daemon/membership.json";

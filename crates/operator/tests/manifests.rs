@@ -75,14 +75,15 @@ fn an_uninstall_deletes_our_objects_in_an_order_in_which_none_is_recreated() {
     let at = |object: &str| removed.iter().position(|one| one.starts_with(object)).unwrap();
     let order = [
         "Deployment machine-config-operator",
-        "DaemonSet machine-config-daemon",
-        "ValidatingAdmissionPolicyBinding networkpolicy-prevent-deletion",
+        "ValidatingWebhookConfiguration machine-config-operator",
         "ValidatingAdmissionPolicy networkpolicy-prevent-deletion",
+        "DaemonSet machine-config-daemon",
         "NetworkPolicy",
         "Namespace openshift-machine-config-operator",
     ];
     assert!(order.map(at).is_sorted(), "{removed:#?}");
-    assert!(removed.contains(&"ValidatingWebhookConfiguration machine-config-operator".to_owned()));
+    let binding = at("ValidatingAdmissionPolicyBinding networkpolicy-prevent-deletion");
+    assert!(binding < at("ValidatingAdmissionPolicy networkpolicy-prevent-deletion"));
 }
 
 #[test]

@@ -1,70 +1,190 @@
-# Components and nodes that fail in the middle of a rollout, and the end of an installation.
+# Components, nodes and administrators that interfere in the middle of a rollout.
 # shellcheck shell=bash
 
 draining() { [[ "$(annotation "$1" desiredDrain)" == drain-* ]] && [ "$(annotation "$1" desiredDrain)" != "$(annotation "$1" lastAppliedDrain)" ]; }
-any_draining() {
+# The worker that is being drained.
+draining_worker() {
     local machine
     for machine in $WORKERS; do
-        ! draining "$machine" || return 0
+        ! draining "$machine" || { echo "$machine"; return; }
     done
     return 1
 }
+other_worker() { tr ' ' '\n' <<<"$WORKERS" | grep -vx "$1"; } # WORKER
 
-the_leader_is_killed_during_a_drain() {
-    local before
+# begins_to_roll_out CONTENT: changes /etc/hello and returns when a worker is being drained, in $first; $other is the other.
+begins_to_roll_out() {
     before=$(target_of worker)
-    machine_config 50-hello worker /etc/hello leader >/dev/null
-    eventually 120 "a drain is under way" any_draining
-    inside "$FIRST_CONTROL_PLANE" pkill -KILL -f '/usr/bin/mco controller'
-    eventually 60 "pool worker has a new target" target_differs worker "$before"
-    eventually "$NODE_PATIENCE" "pool worker is updated" pool_is_updated worker
+    machine_config 50-hello worker /etc/hello "$1" >/dev/null
+    eventually 120 "a drain is under way" draining_worker
+    first=$(draining_worker) || fail "the drain was over at once"
+    other=$(other_worker "$first")
 }
 
-the_api_server_restarts_during_a_rollout() {
-    local before
-    before=$(target_of worker)
-    machine_config 50-hello worker /etc/hello restarted >/dev/null
-    eventually 120 "a drain is under way" any_draining
-    inside "$FIRST_CONTROL_PLANE" pkill -KILL kube-apiserver
-    eventually 90 "the API server answers again" kubectl get --raw /readyz
-    eventually 60 "pool worker has a new target" target_differs worker "$before"
-    eventually "$NODE_PATIENCE" "pool worker is updated" pool_is_updated worker
-}
-
-a_dead_node_does_not_stop_the_installation() {
-    expected down worker-2
-    expected budget default/web
-    power_off worker-2
-    eventually 120 "worker-2 is NotReady" nodes_ready 2
-    kubectl apply --server-side --force-conflicts -f "$work/install.yaml" >/dev/null
-    eventually 60 "the controller runs" kubectl -n "$NAMESPACE" rollout status deployment/machine-config-controller --timeout=5s
-}
-
-uninstalls() {
+rollout_ends() { # CONTENT
     local machine
-    mco install --removal --image "$MCO_IMAGE" >"$work/removal.yaml" 2>/dev/null
-    timeout 120 "$(command -v ip)" netns exec "$HUB" "$control_plane_bin/kubectl" --kubeconfig "$work/admin.conf" \
-        delete --ignore-not-found -f "$work/removal.yaml" >"$work/removal.log" 2>&1 \
-        || { tail -n 5 "$work/removal.log" >&2; fail "the removal does not end"; }
-    for machine in worker-1 $CONTROL_PLANES; do
-        expect "$machine still works" kubectl get node "$machine"
+    eventually 60 "pool worker has a new target" target_differs worker "$before"
+    eventually "$NODE_PATIENCE" "pool worker is updated" pool_is_updated worker
+    for machine in $WORKERS; do
+        expect "$machine has the file" grep -qx "$1" "$work/$machine/etc/hello"
+        expect "$machine is schedulable" test -z "$(kubectl get node "$machine" -o 'jsonpath={.spec.unschedulable}')"
     done
 }
 
-# Requests of our components, without watches, leases and events, when nothing changes.
-the_operator_is_quiet() {
-    local before after
-    sleep 20
-    before=$(our_requests)
-    sleep 60
-    after=$(our_requests)
-    say "requests in a minute, without watches and leases: $((after - before))"
-    expect "at most one request per minute and component" test $((after - before)) -le $((3 + $(wc -w <<<"$MACHINES") + 3))
+the_leader_is_killed_during_a_drain() {
+    local before first other machine
+    begins_to_roll_out leader
+    for machine in $CONTROL_PLANES; do
+        inside "$machine" pkill -KILL -f '/usr/bin/mco controller' || true
+    done
+    rollout_ends leader
 }
 
-# Counted by kind: none of these is read by other clients of this cluster.
-our_requests() {
-    kubectl get --raw /metrics | awk '
-        /^apiserver_request_total\{/ && !/verb="(WATCH|CONNECT)"/ && /group="(machineconfiguration.openshift.io|apiextensions.k8s.io|operator.openshift.io|config.openshift.io|networking.k8s.io)"/ {n += $NF}
-        END {printf "%d\n", n}'
+the_api_server_restarts_during_a_rollout() {
+    local before first other
+    begins_to_roll_out restarted
+    inside "$FIRST_CONTROL_PLANE" pkill -KILL kube-apiserver
+    eventually 90 "the API server answers again" kubectl get --raw /readyz
+    rollout_ends restarted
+}
+
+# The former image, the next one, and the former again, each while a node is being drained.
+mco_is_upgraded_during_a_rollout() {
+    local before first other machine cordons=() boots=()
+    next_mco_image
+    for machine in $MACHINES; do
+        import_image "$machine" "$work/mco-next.tar"
+    done
+    for machine in $WORKERS; do
+        cordons+=("$(cordons_of "$machine")")
+        boots+=("$(boots "$machine")")
+    done
+    begins_to_roll_out upgraded
+    exits 3 "a check reports the other image" check_of "$NEXT_MCO_IMAGE"
+    mco install "${INSTALL_OPTIONS[@]}" --image "$NEXT_MCO_IMAGE" | kubectl apply --server-side -f - >/dev/null
+    rollout_ends upgraded
+    eventually 180 "all pods run the next image" all_pods_run "$NEXT_MCO_IMAGE"
+    for machine in $WORKERS; do
+        expect "$machine was drained once" test "$(cordons_of "$machine")" = $((cordons[0] + 1))
+        expect "$machine was rebooted once" test "$(boots "$machine")" = $((boots[0] + 1))
+        expect "$machine is Done" is_done "$machine"
+        cordons=("${cordons[@]:1}")
+        boots=("${boots[@]:1}")
+    done
+    kubectl apply --server-side -f "$work/install.yaml" >/dev/null
+    eventually 180 "all pods run the former image again" all_pods_run "$MCO_IMAGE"
+}
+all_pods_run() { # IMAGE
+    pods_ready "$(expected_pods)" &&
+        [ "$(kubectl -n "$NAMESPACE" get pods -o 'jsonpath={range .items[*]}{.spec.containers[0].image}{"\n"}{end}' | sort -u)" = "$1" ]
+}
+
+an_administrator_drains_the_other_node() {
+    local before first other
+    # With both workers away its budget would rightly block one of the drains.
+    expected budget default/web
+    kubectl scale deployment/web --replicas=0 >/dev/null
+    begins_to_roll_out drained
+    kubectl drain "$other" --ignore-daemonsets --delete-emptydir-data --force --timeout=120s >/dev/null 2>&1
+    expected cordoned "$other"
+    eventually "$NODE_PATIENCE" "$first is updated" has_file "$first" /etc/hello drained
+    sleep 5
+    expect "a cordoned node is not updated" test "$(annotation "$other" desiredConfig)" != "$(target_of worker)"
+    watcher_holds
+    no_longer_expected cordoned "$other"
+    kubectl uncordon "$other" >/dev/null
+    rollout_ends drained
+    kubectl scale deployment/web --replicas=2 >/dev/null
+    kubectl rollout status deployment/web --timeout=60s >/dev/null
+    no_longer_expected budget default/web
+}
+
+# A node that is removed from the cluster while it is being drained, and joins again.
+a_node_is_deleted_during_a_rollout() {
+    local before first other
+    # Its pods end with it, whether their budget allows it or not.
+    expected budget default/web
+    expected down worker-1
+    expected down worker-2
+    begins_to_roll_out deleted
+    kubectl delete node "$first" >/dev/null
+    eventually "$NODE_PATIENCE" "$other is updated" has_file "$other" /etc/hello deleted
+    eventually 60 "the pool has one node" pool_has_nodes worker 1
+    inside "$first" systemctl restart kubelet
+    eventually 60 "$first is registered again" kubectl label node "$first" node-role.kubernetes.io/worker=
+    eventually 120 "all nodes are Ready" nodes_ready "$(wc -w <<<"$MACHINES")"
+    eventually "$NODE_PATIENCE" "$first is updated" has_file "$first" /etc/hello deleted
+    rollout_ends deleted
+    kubectl rollout status deployment/web --timeout=60s >/dev/null
+    no_longer_expected down worker-1
+    no_longer_expected down worker-2
+    no_longer_expected budget default/web
+}
+pool_has_nodes() { [ "$(kubectl get mcp "$1" -o 'jsonpath={.status.machineCount}')" = "$2" ]; }
+
+# The machine stays off when it reboots for its update; no other node is disrupted before it is back.
+a_node_does_not_come_back_for_a_while() {
+    local before first other old
+    begins_to_roll_out returned
+    old=$(annotation "$other" desiredConfig)
+    expected down "$first"
+    touch "$work/$first.off"
+    eventually 120 "$first is off" is_off "$first"
+    eventually 120 "$first is not Ready" nodes_ready $(($(wc -w <<<"$MACHINES") - 1))
+    sleep 20
+    expect "$other is left alone" test "$(annotation "$other" desiredConfig)" = "$old"
+    expect "$other is schedulable" test -z "$(kubectl get node "$other" -o 'jsonpath={.spec.unschedulable}')"
+    power_on "$first"
+    eventually 180 "all nodes are Ready" nodes_ready "$(wc -w <<<"$MACHINES")"
+    no_longer_expected down "$first"
+    rollout_ends returned
+}
+is_off() { ! leader_of "$1" >/dev/null; }
+
+# One worker is dead. Nothing waits for its kubelet, and nothing of ours stays in the API. Installed again, the nodes are as
+# they were.
+uninstalls_with_a_dead_node() {
+    local machine boots=()
+    expected down worker-2
+    expected budget default/web
+    power_off worker-2
+    eventually 120 "worker-2 is NotReady" nodes_ready $(($(wc -w <<<"$MACHINES") - 1))
+    kubectl apply --server-side -f "$work/install.yaml" >/dev/null
+    exits 3 "the steps are printed" mco uninstall --kubeconfig "$work/admin.conf" --dry-run
+    exits 0 "the uninstall ends" timeout 150 ip netns exec "$HUB" "$mco" uninstall --kubeconfig "$work/admin.conf" --yes
+    expect "the namespace is gone" test -z "$(kubectl get namespace "$NAMESPACE" --ignore-not-found -o name)"
+    expect "no webhook or policy is left" test -z "$(kubectl get \
+        validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings -o name)"
+    expect "no permission is left" test -z "$(kubectl get clusterroles,clusterrolebindings -o name | grep machine-config)"
+    expect "no annotation of a node is left" test -z "$(kubectl get nodes -o yaml | grep -E "$PREFIX/|mco\.dev/|UpdateInProgress")"
+    expect "no finalizer is left" test -z "$(kubectl get machineconfigs,kubeletconfigs -o yaml | grep finalizers)"
+    exits 0 "nothing is left to do" mco uninstall --kubeconfig "$work/admin.conf" --yes
+    expect "nothing is left to do" grep -q 'nothing to do' "$work/exits.log"
+    power_on worker-2
+    eventually 180 "all nodes are Ready" nodes_ready "$(wc -w <<<"$MACHINES")"
+    eventually 60 "no daemon runs on worker-2" no_daemon worker-2
+    for machine in $MACHINES; do
+        boots+=("$(boots "$machine")")
+    done
+    kubectl apply --server-side -f "$work/install.yaml" >/dev/null
+    eventually 120 "all pods run" pods_ready "$(expected_pods)"
+    for machine in $MACHINES; do
+        eventually 120 "$machine is Done again" is_settled "$machine"
+        expect "$machine was not rebooted" test "$(boots "$machine")" = "${boots[0]}"
+        boots=("${boots[@]:1}")
+    done
+}
+no_daemon() { ! inside "$1" pgrep -f '/usr/bin/mco daemon' >/dev/null; }
+is_settled() { is_done "$1" && [ -n "$(annotation "$1" currentConfig)" ]; }
+
+# Requests of our components when nothing changes.
+the_components_are_quiet() {
+    local since counts
+    sleep 20
+    since=$(now)
+    sleep 60
+    counts=$(requests_since "$since")
+    say "requests in an idle minute, without watches and leases: $counts"
+    expect "at most one request per minute and component" \
+        test "$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["total"])' "$counts")" -le "$(expected_pods)"
 }

@@ -1,32 +1,6 @@
 # Installation, and nodes that are adopted.
 # shellcheck shell=bash
 
-profile_scenarios() { # PROFILE
-    local quick=(
-        installs_as_documented
-        nodes_are_adopted
-        it_can_be_applied_again
-        a_file_reaches_all_workers_with_drain_and_reboot
-        kernel_arguments_are_set_by_a_daemon_in_a_pod
-        the_only_control_plane_node_is_updated_without_a_drain
-        drift_is_reported_and_healed_by_hand
-        the_operator_is_quiet
-    )
-    local more=(
-        a_pause_holds_the_rollout
-        an_administrators_cordon_stays
-        the_leader_is_killed_during_a_drain
-        the_api_server_restarts_during_a_rollout
-        a_dead_node_does_not_stop_the_installation
-        uninstalls
-    )
-    case $1 in
-        quick) printf '%s\n' "${quick[@]}" ;;
-        full) printf '%s\n' "${quick[@]}" "${more[@]}" ;;
-        *) fail "unknown profile $1 (expected quick or full)" ;;
-    esac
-}
-
 # The base templates are for machines that boot from our server. These machines are kubeadm's, so their base is one file.
 templates_image() {
     local tree=$work/templates/etc/mcc/templates role
@@ -59,22 +33,29 @@ installs_as_documented() {
     for machine in $WORKERS; do
         kubectl label node "$machine" node-role.kubernetes.io/worker= >/dev/null
     done
-    mco install --image "$MCO_IMAGE" --templates-image "$IMAGE_REPOSITORY/templates:e2e" >"$work/install.yaml"
+    mco install "${INSTALL_OPTIONS[@]}" --image "$MCO_IMAGE" >"$work/install.yaml"
+    exits 3 "a check reports what would be created" check_of "$MCO_IMAGE"
     kubectl apply --server-side -f "$work/install.yaml" >"$work/install.log" 2>&1 \
         || { cat "$work/install.log" >&2; fail "kubectl apply failed"; }
-    # Operator, controller and server on the one control-plane node, and a daemon on every node.
-    eventually 120 "all pods run" pods_ready $((3 + $(wc -w <<<"$MACHINES")))
+    eventually 120 "all pods run" pods_ready "$(expected_pods)"
     kubectl -n "$NAMESPACE" get pods -o wide >&2
-    expect "one replica on one control-plane node" \
-        test "$(kubectl -n "$NAMESPACE" get deployment machine-config-controller -o 'jsonpath={.spec.replicas}')" = 1
-    expect "no budget that a drain could never satisfy" \
+    expect "the replicas follow the number of control-plane nodes" \
+        test "$(kubectl -n "$NAMESPACE" get deployment machine-config-controller -o 'jsonpath={.spec.replicas}')" = "$(controllers)"
+    [ "$(controllers)" -gt 1 ] || expect "no budget that a drain could never satisfy" \
         test -z "$(kubectl -n "$NAMESPACE" get pdb -o name)"
 }
+
+INSTALL_OPTIONS=(--templates-image "$IMAGE_REPOSITORY/templates:e2e")
+check_of() { mco install "${INSTALL_OPTIONS[@]}" --image "$1" --check --kubeconfig "$work/admin.conf"; } # IMAGE
+controllers() { [ "$(wc -w <<<"$CONTROL_PLANES")" = 1 ] && echo 1 || echo 2; }
+# Operator, controllers, a server on every control-plane node, and a daemon on every node.
+expected_pods() { echo $((1 + $(controllers) + $(wc -w <<<"$CONTROL_PLANES") + $(wc -w <<<"$MACHINES"))); }
 
 it_can_be_applied_again() {
     kubectl apply --server-side -f "$work/install.yaml" >"$work/again.log" 2>&1 \
         || { cat "$work/again.log" >&2; fail "applying the same manifests again fails"; }
-    expect "no pod was replaced" pods_ready $((3 + $(wc -w <<<"$MACHINES")))
+    expect "no pod was replaced" pods_ready "$(expected_pods)"
+    exits 0 "a check finds nothing to change" check_of "$MCO_IMAGE"
 }
 
 nodes_are_adopted() {

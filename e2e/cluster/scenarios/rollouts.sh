@@ -55,7 +55,7 @@ END
 }
 
 a_file_reaches_all_workers_with_drain_and_reboot() {
-    local machine before=()
+    local machine since before=()
     workloads
     mco plan --kubeconfig "$work/admin.conf" -f - >"$work/plan.txt" <<END || true
 apiVersion: machineconfiguration.openshift.io/v1
@@ -71,7 +71,9 @@ END
     for machine in $WORKERS; do
         before+=("$(boots "$machine")")
     done
+    since=$(now)
     rolls_out worker machine_config 50-hello worker /etc/hello hello
+    say "requests of an update of $(wc -w <<<"$WORKERS") nodes: $(requests_since "$since")"
     for machine in $WORKERS; do
         expect "$machine has the file" grep -qx hello "$work/$machine/etc/hello"
         expect "$machine is schedulable" test -z "$(kubectl get node "$machine" -o 'jsonpath={.spec.unschedulable}')"
@@ -158,3 +160,133 @@ an_administrators_cordon_stays() {
     eventually 60 "pool worker is updated" pool_is_updated worker
 }
 has_file() { grep -qx "$3" "$work/$1$2" && is_done "$1"; }
+
+keys_units_and_a_kubelet_drop_in_are_applied() {
+    local machine
+    rolls_out worker kubectl apply -f - <<END
+apiVersion: machineconfiguration.openshift.io/v1
+kind: MachineConfig
+metadata: {name: 50-units, labels: {machineconfiguration.openshift.io/role: worker}}
+spec:
+  config:
+    ignition: {version: 3.2.0}
+    passwd: {users: [{name: core, sshAuthorizedKeys: ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE2eE2eE2eE2eE2eE2eE2eE2eE2eE2eE2eE2eE2eE2eE e2e"]}]}
+    systemd:
+      units:
+        - name: e2e-marker.service
+          enabled: true
+          contents: |
+            [Service]
+            Type=oneshot
+            RemainAfterExit=yes
+            ExecStart=/bin/true
+            [Install]
+            WantedBy=multi-user.target
+        - name: kubelet.service
+          dropins: [{name: 30-e2e.conf, contents: "[Service]\nEnvironment=MCO_E2E=1\n"}]
+END
+    for machine in $WORKERS; do
+        expect "$machine has the key" grep -rq 'ssh-ed25519 AAAA.* e2e' "$work/$machine/home/core/.ssh"
+        expect "$machine runs the unit" inside "$machine" systemctl is-active e2e-marker.service
+        expect "$machine has the drop-in" inside "$machine" sh -c 'systemctl show kubelet -p Environment | grep -q MCO_E2E=1'
+    done
+    rolls_out worker kubectl delete machineconfig 50-units
+    for machine in $WORKERS; do
+        expect "$machine has no unit any more" test ! -e "$work/$machine/etc/systemd/system/e2e-marker.service"
+        expect "$machine has no drop-in any more" test ! -e "$work/$machine/etc/systemd/system/kubelet.service.d/30-e2e.conf"
+        expect "kubeadm's drop-in stays" test -e "$work/$machine/etc/systemd/system/kubelet.service.d/10-kubeadm.conf"
+    done
+}
+
+a_custom_pool_takes_a_node_over() {
+    kubectl apply -f - >/dev/null <<END
+apiVersion: machineconfiguration.openshift.io/v1
+kind: MachineConfigPool
+metadata: {name: infra}
+spec:
+  machineConfigSelector: {matchExpressions: [{key: machineconfiguration.openshift.io/role, operator: In, values: [worker, infra]}]}
+  nodeSelector: {matchLabels: {node-role.kubernetes.io/infra: ""}}
+END
+    machine_config 50-infra infra /etc/infra infra >/dev/null
+    eventually 60 "pool infra is rendered" target_differs infra ''
+    kubectl label node worker-2 node-role.kubernetes.io/infra= >/dev/null
+    eventually "$NODE_PATIENCE" "worker-2 is updated" has_file worker-2 /etc/infra infra
+    expect "worker-1 is left alone" test ! -e "$work/worker-1/etc/infra"
+    eventually 60 "pool infra is updated" pool_is_updated infra
+    kubectl label node worker-2 node-role.kubernetes.io/infra- >/dev/null
+    eventually "$NODE_PATIENCE" "worker-2 is back" lost_file worker-2 /etc/infra
+    eventually 60 "pool worker is updated" pool_is_updated worker
+    kubectl delete mcp infra >/dev/null
+    kubectl delete machineconfig 50-infra >/dev/null
+}
+lost_file() { [ ! -e "$work/$1$2" ] && is_done "$1" && [ "$(annotation "$1" currentConfig)" = "$(target_of worker)" ]; }
+
+# The budget of a StatefulSet allows no disruption: its pod stays, and the node waits, until the budget is gone.
+a_budget_that_allows_nothing_holds_the_drain() {
+    local before node
+    kubectl apply -f - >/dev/null <<END
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  serviceName: db
+  replicas: 1
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 20
+      nodeSelector: {node-role.kubernetes.io/worker: ""}
+      containers: [{name: db, image: $PAUSE_IMAGE, imagePullPolicy: Never, args: [linger]}]
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: db}
+spec: {maxUnavailable: 0, selector: {matchLabels: {app: db}}}
+END
+    kubectl rollout status statefulset/db --timeout=60s >/dev/null
+    node=$(kubectl get pod db-0 -o 'jsonpath={.spec.nodeName}')
+    before=$(target_of worker)
+    machine_config 50-hello worker /etc/hello budget >/dev/null
+    eventually "$NODE_PATIENCE" "the drain waits for the budget" waits_for "$node" default/db
+    sleep 10
+    expect "the pod still runs" test "$(kubectl get pod db-0 -o 'jsonpath={.status.phase}{.metadata.deletionTimestamp}')" = Running
+    kubectl delete pdb db >/dev/null
+    eventually 60 "pool worker has a new target" target_differs worker "$before"
+    eventually "$NODE_PATIENCE" "pool worker is updated" pool_is_updated worker
+    kubectl delete statefulset db >/dev/null
+}
+waits_for() { annotation "$1" drain-record | grep -qF "$2"; }
+
+the_control_plane_is_updated_one_node_at_a_time() {
+    local machine
+    rolls_out master machine_config 50-master master /etc/hello master
+    for machine in $CONTROL_PLANES; do
+        expect "$machine has the file" grep -qx master "$work/$machine/etc/hello"
+        expect "$machine was drained" test "$(cordons_of "$machine")" = 1
+    done
+    eventually 120 "all pods run" pods_ready "$(expected_pods)"
+}
+
+# A daemon in a pod runs the machine's own tools, with their own options, and notices which the machine does not have.
+the_machines_tools_run_from_the_daemons_pod() {
+    local pod tool printed status
+    pod=$(kubectl -n "$NAMESPACE" get pods -l k8s-app=machine-config-daemon --field-selector spec.nodeName=worker-1 -o name)
+    for tool in rpm rpm-ostree bootc podman grubby nmstatectl crictl; do
+        install -m 0755 /dev/stdin "$work/worker-1/usr/local/bin/$tool" <<END
+#!/bin/sh
+echo "$tool on \$(cat /etc/hostname): \$*"
+END
+        printed=$(in_daemon "$pod" "$tool" --version --help -q x)
+        rm "$work/worker-1/usr/local/bin/$tool"
+        expect "$tool runs on the machine" test "$printed" = "$tool on worker-1: --version --help -q x"
+        status=0
+        in_daemon "$pod" "$tool" --version >/dev/null 2>&1 || status=$?
+        expect "$tool is not installed" test "$status" = 127
+    done
+    expect "systemctl reaches the machine's systemd" test "$(in_daemon "$pod" systemctl is-active kubelet)" = active
+    expect "update-grub is found" in_daemon "$pod" sh -c 'command -v update-grub'
+}
+in_daemon() { # POD PROGRAM ARGUMENT...
+    kubectl -n "$NAMESPACE" exec "$1" -c machine-config-daemon -- /usr/bin/mco daemon in-root /rootfs "${@:2}"
+}

@@ -54,6 +54,23 @@ pub const HOLD_PREFIX: &str = "mco.dev/hold.";
 /// rollout resume`, `promote` and `abort`.
 pub const ROLLOUT_CONTROL: &str = "mco.dev/rollout-control";
 
+/// On a MachineConfig: the guarded paths and units that it may change on adopted nodes, separated by commas. On a rendered
+/// MachineConfig: those that its sources name and allow.
+pub const ALLOW_GUARDED_PATHS: &str = "mco.dev/allow-guarded-paths";
+
+/// On a MachineConfigPool: which existing nodes it adopts by itself, "never", "when-equal" or "always".
+pub const ADOPT: &str = "mco.dev/adopt";
+
+/// On a Node, by a user: "compare", "adopt" or "release". The daemon removes it when it has completed the request.
+pub const ADOPTION_REQUEST: &str = "mco.dev/adoption-request";
+
+/// On the ControllerConfig: the base of the cluster, see [`crate::ClusterBase`]. Absent, the cluster is OpenShift's.
+pub const BASE: &str = "mco.dev/base";
+
+/// On a MachineConfigPool: the account of its nodes that the SSH keys of `passwd.users` belong to, in place of `core`.
+/// The rendered MachineConfigs of the pool have it as well.
+pub const SSH_USER: &str = "mco.dev/ssh-user";
+
 /// On the ClusterVersion: the overrides that `mco switch prepare` has added, as a JSON list.
 pub const SWITCH_OVERRIDES: &str = "machineconfiguration.openshift.io/switch-overrides";
 

@@ -23,13 +23,16 @@ const DROPIN_DIRECTORY: &str = ".d";
 /// Filesystems of the kernel, where files cannot be created or do not persist.
 const KERNEL_FILESYSTEMS: [&str; 3] = ["/proc", "/sys", "/dev"];
 /// The daemon's own state, which no config may overwrite.
-const DAEMON_STATE: [&str; 9] = [
+const DAEMON_STATE: [&str; 12] = [
     "/etc/machine-config-daemon/currentconfig",
     "/etc/machine-config-daemon/currentimage",
     "/etc/machine-config-daemon/transaction.json",
     "/etc/machine-config-daemon/transaction-undo.json",
     "/etc/machine-config-daemon/orig",
     "/etc/machine-config-daemon/noorig",
+    "/etc/machine-config-daemon/adoption.json",
+    "/etc/machine-config-daemon/live.json",
+    "/etc/machine-config-daemon/released",
     "/etc/machine-config-daemon/membership.json",
     "/etc/machine-config-daemon/kubeconfig",
     "/run/machine-config-daemon",

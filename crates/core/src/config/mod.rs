@@ -7,6 +7,7 @@ pub mod extensions;
 pub mod feature_gates;
 pub mod go_duration;
 pub mod goyaml;
+pub mod guarded;
 pub mod hex;
 pub mod irreconcilable;
 pub mod manifest;

@@ -11,6 +11,7 @@ use md5::{Digest, Md5};
 use thiserror::Error;
 
 use crate::config::goyaml;
+use crate::config::guarded::Allowance;
 use crate::config::hex;
 use crate::config::merge::{self, DefaultImages, MergeError, MergedConfig, SourcedProblem};
 use crate::config::parsed_config::ParsedConfig;
@@ -107,7 +108,7 @@ pub fn render(
     let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
     let metadata = ObjectMeta {
         name: Some(name(pool_name, &spec)),
-        annotations: Some(result_annotations(identity, overridden)),
+        annotations: Some(result_annotations(pool, configs, identity, overridden)),
         owner_references: Some(vec![owner(pool)]),
         ..ObjectMeta::default()
     };
@@ -189,7 +190,13 @@ fn largest_parts(rendered: &Rendered) -> String {
     largest.collect::<Vec<_>>().join(", ")
 }
 
-fn result_annotations(identity: RenderIdentity<'_>, overridden: bool) -> BTreeMap<String, String> {
+/// Returns the annotations of a rendered config. They are not part of its name.
+fn result_annotations(
+    pool: &MachineConfigPool,
+    configs: &[&ParsedConfig],
+    identity: RenderIdentity<'_>,
+    overridden: bool,
+) -> BTreeMap<String, String> {
     let mut all = BTreeMap::from([
         (
             annotations::GENERATED_BY_CONTROLLER_VERSION.to_owned(),
@@ -202,6 +209,16 @@ fn result_annotations(identity: RenderIdentity<'_>, overridden: bool) -> BTreeMa
     ]);
     if overridden {
         all.insert(annotations::OS_IMAGE_URL_OVERRIDDEN.to_owned(), "true".to_owned());
+    }
+    let sources = configs
+        .iter()
+        .map(|config| (&config.ignition, config.object.metadata.annotations.as_ref()));
+    if let Some(allowed) = Allowance::rendered(sources) {
+        all.insert(annotations::ALLOW_GUARDED_PATHS.to_owned(), allowed);
+    }
+    let of_pool = pool.metadata.annotations.as_ref();
+    if let Some(user) = of_pool.and_then(|all| all.get(annotations::SSH_USER)) {
+        all.insert(annotations::SSH_USER.to_owned(), user.clone());
     }
     all
 }

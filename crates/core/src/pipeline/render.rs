@@ -8,6 +8,7 @@ use mco_api::vocabulary::annotations;
 use mco_api::{ControllerConfig, MachineConfigPool, OSImageStream};
 use thiserror::Error;
 
+use crate::config::guarded::{self, Allowance};
 use crate::config::merge::DefaultImages;
 use crate::config::parsed_config::{ParsedConfig, SourceConfig};
 use crate::config::pools::{self, SelectError};
@@ -63,6 +64,9 @@ pub enum RenderFailure {
     Skew(#[from] SkewError),
     #[error("could not generate rendered MachineConfig: {}", join(.0))]
     Invalid(Vec<InvalidObject>),
+    /// Sources that change guarded paths of nodes that this cluster has not installed.
+    #[error("{}", .0.join("\n"))]
+    Guarded(Vec<String>),
     #[error(transparent)]
     Stream(#[from] StreamError),
     #[error("could not generate rendered MachineConfig: {0}")]
@@ -86,6 +90,7 @@ pub fn render_pool(inputs: &PoolInputs<'_>) -> Result<RenderedPool, RenderFailur
     let selected = select(pool, inputs.sources)?;
     check_skew(inputs, &selected)?;
     let parsed = validate(&selected)?;
+    check_guarded(inputs.controller_config, &parsed)?;
     let stream = inputs.streams.of_pool(pool, inputs.worker)?;
     let images = match (stream, inputs.controller_config) {
         (Some(stream), _) => stream.images,
@@ -159,6 +164,27 @@ fn validate<'s>(selected: &[&'s SourceConfig]) -> Result<Vec<&'s ParsedConfig>, 
     }
     invalid.sort_by(|a, b| a.name.cmp(&b.name));
     Err(RenderFailure::Invalid(invalid))
+}
+
+/// Rejects sources that change guarded paths without an allowance, where nodes are not installed from a base of ours.
+/// On a base with templates the same paths are part of it.
+fn check_guarded(config: Option<&ControllerConfig>, parsed: &[&ParsedConfig]) -> Result<(), RenderFailure> {
+    let base = config.map(ControllerConfig::base).and_then(Result::ok);
+    if base.unwrap_or_default().has_templates() {
+        return Ok(());
+    }
+    let refused = parsed.iter().filter_map(|config| {
+        let allowance = Allowance::of(config.object.metadata.annotations.as_ref());
+        let found = guarded::not_allowed(&config.ignition, &allowance);
+        let refusal = || format!("MachineConfig {:?}: {}", config.name(), guarded::refusal(&found));
+        (!found.is_empty()).then(refusal)
+    });
+    let refused: Vec<String> = refused.collect();
+    if refused.is_empty() {
+        Ok(())
+    } else {
+        Err(RenderFailure::Guarded(refused))
+    }
 }
 
 fn release_version(config: Option<&ControllerConfig>) -> Option<&str> {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use mco_api::vocabulary::annotations::node::drain;
 use mco_core::config::disruption::Drain;
 use mco_core::rollout::NodeAnnotations;
-use thiserror::Error;
 
 use super::on_disk::OnDisk;
 
@@ -26,6 +25,15 @@ pub struct Observation {
 }
 
 impl Observation {
+    /// Returns whether a config was ever applied to the machine, or declared for it. Without that nothing on the machine
+    /// or its Node is ours.
+    pub fn is_managed(&self) -> bool {
+        self.disk.config.is_some()
+            || self.introduces_itself
+            || self.pending != PendingChange::Nothing
+            || self.node.current_config.is_some()
+    }
+
     /// Returns the version the machine has. The disk outlives the API server's database: after a restore of the
     /// database, the disk is right. On a newly installed node the disk holds only the config's name, not the complete
     /// config.
@@ -56,6 +64,8 @@ pub enum PendingChange {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentStep {
+    /// The machine existed before and no config was applied to it: change nothing until it is adopted.
+    AwaitAdoption,
     /// The Node has no current config; register the one on disk.
     Introduce,
     /// Wait: the controller has not set a desired config yet.
@@ -100,46 +110,36 @@ pub enum DrainStep {
     Ask,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum DecisionError {
-    #[error(
-        "no current config is recorded on the node or on its disk; if this cluster did not install the machine, adopt \
-         it by setting the node's annotation machineconfiguration.openshift.io/currentConfig to the config it should \
-         be validated against"
-    )]
-    NoCurrentConfig,
-}
-
 /// Returns the next step. `verified` is the version on disk that this process has already validated and applied, if
 /// any.
-pub fn next(seen: &Observation, verified: Option<&ConfigVersion>) -> Result<AgentStep, DecisionError> {
+pub fn next(seen: &Observation, verified: Option<&ConfigVersion>) -> AgentStep {
     let node = &seen.node;
     match &seen.pending {
         PendingChange::AwaitingBoot { because } => {
-            return Ok(AgentStep::Reboot {
+            return AgentStep::Reboot {
                 because: because.clone(),
-            });
+            };
         }
         // A forced update goes ahead even if the boot cannot be proven.
-        PendingChange::Booted if !seen.forced => return Ok(AgentStep::ProveBoot),
+        PendingChange::Booted if !seen.forced => return AgentStep::ProveBoot,
         PendingChange::Booted | PendingChange::Nothing => {}
     }
     let Some(annotated) = &node.current_config else {
         return if seen.introduces_itself || seen.disk.config.is_some() {
-            Ok(AgentStep::Introduce)
+            AgentStep::Introduce
         } else {
-            Err(DecisionError::NoCurrentConfig)
+            AgentStep::AwaitAdoption
         };
     };
     let Some(desired) = &node.desired_config else {
-        return Ok(AgentStep::AwaitDesired);
+        return AgentStep::AwaitDesired;
     };
     if let Some(request) = node.open_request()
         && [drain::drain(desired), drain::uncordon(desired)].contains(&request.to_owned())
     {
-        return Ok(AgentStep::AwaitController {
+        return AgentStep::AwaitController {
             request: request.to_owned(),
-        });
+        };
     }
     let has = seen.version(annotated);
     let wants = ConfigVersion {
@@ -148,17 +148,17 @@ pub fn next(seen: &Observation, verified: Option<&ConfigVersion>) -> Result<Agen
     };
     let agrees = has == wants && *annotated == wants.config;
     if agrees && node.is_done() && !seen.forced && !seen.introduces_itself {
-        return Ok(AgentStep::Idle);
+        return AgentStep::Idle;
     }
     if has != wants || verified != Some(&wants) || seen.forced {
-        return Ok(AgentStep::Update { from: has, to: wants });
+        return AgentStep::Update { from: has, to: wants };
     }
     // The latest request decides whether the uncordon was already granted.
     let allowed = drain::uncordon(&wants.config);
     if node.last_applied_drain.as_deref() == Some(allowed.as_str()) && node.open_request().is_none() {
-        Ok(AgentStep::ReportDone { config: wants.config })
+        AgentStep::ReportDone { config: wants.config }
     } else {
-        Ok(AgentStep::RequestUncordon { config: wants.config })
+        AgentStep::RequestUncordon { config: wants.config }
     }
 }
 
@@ -282,12 +282,11 @@ mod tests {
             ),
         ];
         for (name, seen, expected) in cases {
-            assert_eq!(next(&seen, None), Ok(expected), "{name}");
+            assert_eq!(next(&seen, None), expected, "{name}");
         }
-        assert_eq!(
-            next(&seen("", "a", "", None), None),
-            Err(DecisionError::NoCurrentConfig)
-        );
+        let foreign = seen("", "a", "", None);
+        assert_eq!(next(&foreign, None), AgentStep::AwaitAdoption);
+        assert!(!foreign.is_managed());
     }
 
     #[test]
@@ -302,21 +301,21 @@ mod tests {
         };
         assert_eq!(
             next(&node, None),
-            Ok(AgentStep::Update {
+            AgentStep::Update {
                 from: version("image2"),
                 to: version("image1")
-            })
+            }
         );
         node.disk.image = Some("image1".to_owned());
         node.node.state = "Done".to_owned();
-        assert_eq!(next(&node, None), Ok(AgentStep::Idle));
+        assert_eq!(next(&node, None), AgentStep::Idle);
         node.node.state = String::new();
         assert_eq!(
             next(&node, None),
-            Ok(AgentStep::Update {
+            AgentStep::Update {
                 from: version("image1"),
                 to: version("image1")
-            })
+            }
         );
     }
 
@@ -329,12 +328,12 @@ mod tests {
         node.node.desired_drain = Some("drain-b".to_owned());
         assert_eq!(
             next(&node, None),
-            Ok(AgentStep::Reboot {
+            AgentStep::Reboot {
                 because: "x".to_owned()
-            })
+            }
         );
         node.pending = PendingChange::Booted;
-        assert_eq!(next(&node, None), Ok(AgentStep::ProveBoot));
+        assert_eq!(next(&node, None), AgentStep::ProveBoot);
     }
 
     #[test]
@@ -344,18 +343,18 @@ mod tests {
         let waits = AgentStep::AwaitController {
             request: "drain-b".to_owned(),
         };
-        assert_eq!(next(&node, None), Ok(waits));
+        assert_eq!(next(&node, None), waits);
         node.node.last_applied_drain = Some("drain-b".to_owned());
-        assert_eq!(next(&node, None), Ok(update("a", "b")));
+        assert_eq!(next(&node, None), update("a", "b"));
     }
 
     #[test]
     fn what_was_asked_for_an_earlier_target_is_not_waited_for() {
         let mut node = seen("a", "c", "Working", Some("a"));
         node.node.desired_drain = Some("drain-b".to_owned());
-        assert_eq!(next(&node, None), Ok(update("a", "c")));
+        assert_eq!(next(&node, None), update("a", "c"));
         node.node.desired_drain = Some("uncordon-a".to_owned());
-        assert_eq!(next(&node, None), Ok(update("a", "c")));
+        assert_eq!(next(&node, None), update("a", "c"));
     }
 
     #[test]
@@ -370,17 +369,17 @@ mod tests {
         let step = AgentStep::RequestUncordon {
             config: "a".to_owned(),
         };
-        assert_eq!(next(&node, Some(&verified)), Ok(step));
+        assert_eq!(next(&node, Some(&verified)), step);
     }
 
     #[test]
     fn a_new_node_is_compared_with_its_config_before_it_is_idle() {
         let mut node = seen("a", "a", "Done", Some("a"));
         node.introduces_itself = true;
-        assert_eq!(next(&node, None), Ok(update("a", "a")));
+        assert_eq!(next(&node, None), update("a", "a"));
         // The config that a first boot has written to disk does not count yet.
         node.disk.config = Some("b".to_owned());
-        assert_eq!(next(&node, None), Ok(update("a", "a")));
+        assert_eq!(next(&node, None), update("a", "a"));
     }
 
     #[test]
@@ -390,7 +389,7 @@ mod tests {
             config: "b".to_owned(),
             image: None,
         };
-        let step = |node: &Observation| next(node, Some(&verified)).unwrap();
+        let step = |node: &Observation| next(node, Some(&verified));
         assert_eq!(
             step(&node),
             AgentStep::RequestUncordon {
@@ -425,16 +424,16 @@ mod tests {
             config: "b".to_owned(),
             image: None,
         };
-        assert_eq!(next(&node, Some(&verified)), Ok(update("b", "c")));
+        assert_eq!(next(&node, Some(&verified)), update("b", "c"));
     }
 
     #[test]
     fn the_force_file_applies_everything_again() {
         let mut node = seen("a", "a", "Done", Some("a"));
         node.forced = true;
-        assert_eq!(next(&node, None), Ok(update("a", "a")));
+        assert_eq!(next(&node, None), update("a", "a"));
         node.pending = PendingChange::Booted;
-        assert_eq!(next(&node, None), Ok(update("a", "a")));
+        assert_eq!(next(&node, None), update("a", "a"));
     }
 
     #[test]

@@ -7,7 +7,6 @@ use mco_core::rollout::messages;
 use mco_host::systemd::ServiceAction;
 use thiserror::Error;
 
-use super::decide::DecisionError;
 use super::report::NodeFailure;
 use crate::apply::ConfigApplyError;
 use crate::disk::DiskError;
@@ -42,8 +41,6 @@ pub enum AgentError {
     PolicyNotReady { generation: i64 },
     #[error(transparent)]
     InvalidConfig(#[from] Box<InvalidObject>),
-    #[error(transparent)]
-    Decision(#[from] DecisionError),
     #[error("{message}")]
     UnexpectedState {
         message: String,

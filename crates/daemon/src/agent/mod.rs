@@ -28,8 +28,7 @@ mod work;
 pub use activity::{Activity, read as read_activity};
 pub(crate) use cluster::{AgentClient as OwnNode, FIELD_MANAGER};
 pub use decide::{
-    AgentStep, ConfigVersion, DecisionError, DrainStep, Observation, PendingChange, drain_step, next,
-    retry_delay,
+    AgentStep, ConfigVersion, DrainStep, Observation, PendingChange, drain_step, next, retry_delay,
 };
 pub use error::AgentError;
 pub use kubelet::{EndpointError, HealthEndpoint, KubeletCheck};

@@ -104,6 +104,8 @@ pub(super) struct Agent {
     /// Publishes the Node's properties to the task that pins images.
     pub facts: watch::Sender<Option<NodeFacts>>,
     pub controller_config: Option<Arc<ControllerConfig>>,
+    /// Whether a config was applied to the machine or declared for it. Otherwise nothing is reported on its Node.
+    pub managed: bool,
     /// Whether an interrupted change was completed or rolled back.
     pub recovered: bool,
     /// Why the previous boot lost its staged deployment, if it did.
@@ -170,6 +172,7 @@ impl Agent {
             node: None,
             facts: watch::Sender::new(None),
             controller_config: None,
+            managed: false,
             recovered: false,
             finalization: None,
             begun: false,
@@ -353,8 +356,11 @@ impl Agent {
     }
 
     /// Publishes the properties that affect image pulls only if they have changed, because Nodes are written often.
+    ///
+    /// A node without a config pins no images: its container runtime is not ours to configure.
     fn share_facts(&self, node: &Node) {
-        let facts = Some(NodeFacts::of(node));
+        let is_managed = NodeAnnotations::of_node(node).current_config.is_some();
+        let facts = is_managed.then(|| NodeFacts::of(node));
         self.facts.send_if_modified(|known| {
             let news = *known != facts;
             if news {
@@ -440,7 +446,7 @@ impl Agent {
             // An incomplete rollback must be completed before the next step or report.
             self.recovered = false;
         }
-        if self.failures > error.failures_before_degraded() {
+        if self.managed && self.failures > error.failures_before_degraded() {
             self.report_degraded(error, &text).await;
         }
         self.watch_over_disk().await;

@@ -22,6 +22,7 @@ use super::report::{self, NodeFailure, NodeReport};
 use super::run::{AfterStep, Agent, Pause};
 use super::work::{self, AgentUpdateResult};
 use crate::config::NodeConfig;
+use crate::custody::Custody;
 use crate::disk;
 use crate::drift::{self, Monitor};
 use crate::live;
@@ -34,24 +35,32 @@ const LONGEST_SHUTDOWN: Duration = Duration::from_mins(15);
 impl Agent {
     /// Runs one step.
     pub(super) async fn step(&mut self) -> Result<AfterStep, AgentError> {
+        let is_ours = self.blocking(work::has_record).await?;
+        self.managed = is_ours || self.view().is_some_and(|view| view.current_config.is_some());
         if !self.recovered {
             self.blocking(work::recover).await?;
             self.recovered = true;
             self.finalization = self.blocking(work::finalization_failure).await?;
         }
-        self.report_finalization().await?;
-        self.sync_certificates().await?;
+        if is_ours {
+            self.report_finalization().await?;
+            self.sync_certificates().await?;
+        }
         let Some(node) = self.view().cloned() else {
             return Ok(AfterStep::Wait(Pause::UntilNews));
         };
         let seen = self.blocking(move |machine| work::observe(machine, node)).await?;
+        if !seen.is_managed() {
+            return Ok(self.await_adoption());
+        }
         if seen.node.rebooting && seen.pending == PendingChange::Nothing {
             // Rebooted by the daemon of another implementation, or manually after ours had requested it.
             return self.acknowledge_boot().await;
         }
-        let step = next(&seen, self.verified.as_ref())?;
+        let step = next(&seen, self.verified.as_ref());
         tracing::debug!(node = self.cluster.node(), ?step, "next step");
         match step {
+            AgentStep::AwaitAdoption => Ok(self.await_adoption()),
             AgentStep::AwaitDesired => {
                 self.activity.doing(
                     &self.machine.root,
@@ -72,6 +81,13 @@ impl Agent {
             AgentStep::ReportDone { config } => self.report_done(&seen.disk, &config).await,
             AgentStep::Idle => self.idle(&seen.disk).await,
         }
+    }
+
+    /// Waits without a write: the machine existed before, and no pool has adopted it.
+    fn await_adoption(&mut self) -> AfterStep {
+        let doing = "not managed: no config was applied to this machine";
+        self.activity.doing(&self.machine.root, doing, None);
+        AfterStep::Wait(Pause::UntilNews)
     }
 
     /// Keeps the Node's annotation about a lost staged deployment up to date.
@@ -550,7 +566,8 @@ impl Agent {
             .blocking(move |machine| {
                 let wanted = live::wanted(&source).map_err(live::LiveError::from)?;
                 let current = disk::current_config(&machine.root)?;
-                Ok(live::sync(&machine.root, &wanted, current.as_ref())?)
+                let custody = Custody::of(&machine.root)?;
+                Ok(live::sync(&machine.root, &wanted, current.as_ref(), custody)?)
             })
             .await?;
         if !touched.is_empty() {

@@ -19,6 +19,7 @@ use super::on_disk::OnDisk;
 use super::report;
 use crate::apply::{self, ApplyRequest, ApplyResult, Circumstances, ConfigApplyError, PreparedApply};
 use crate::config::NodeConfig;
+use crate::custody::Custody;
 use crate::disk::{self, DiskError};
 use crate::firstboot;
 use crate::once;
@@ -51,6 +52,14 @@ pub(super) fn observe(machine: &Machine, node: NodeAnnotations) -> Result<Observ
         introduces_itself: disk::node_annotations(root)?.is_some(),
         forced: disk::is_forced(root)?,
     })
+}
+
+/// Returns whether the disk has a record of ours: a config, the annotations of a new node, or a change.
+pub(super) fn has_record(machine: &Machine) -> Result<bool, AgentError> {
+    let root = &machine.root;
+    Ok(disk::has_config(root)?
+        || disk::has_node_annotations(root)?
+        || read_journal(root).map_err(StatusError::from)?.is_some())
 }
 
 /// Completes or rolls back an interrupted change.
@@ -187,6 +196,7 @@ pub(super) fn update(
         overrides: update.rules.overrides,
         circumstances: Circumstances::Cluster,
         reboot_owed: update.forced.then_some(FORCED),
+        custody: Custody::of(&machine.root)?,
     };
     let mut prepared = prepare(machine, &request, notify)?;
     if let Some(way) = &update.way_back {
@@ -296,6 +306,7 @@ pub(super) fn heal(machine: &Machine, config: &NodeConfig) -> Result<(), AgentEr
         overrides: Overrides::default(),
         circumstances: Circumstances::Cluster,
         reboot_owed: None,
+        custody: Custody::of(&machine.root)?,
     };
     let prepared = apply::prepare(machine, &request)?;
     if let Some(journal) = apply::commit(machine, prepared, &Uninterrupted)? {

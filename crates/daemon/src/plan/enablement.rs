@@ -39,9 +39,13 @@ pub(super) fn plan(
         match unit.enabled {
             Some(true) => enable(builder, &units, &unit.name)?,
             Some(false) => disable(builder, &units, &unit.name)?,
+            None if builder.is_adopted() => {}
             None if changed.contains(unit.name.as_str()) => preset(builder, &units, &unit.name)?,
             None => {}
         }
+    }
+    if builder.is_adopted() {
+        return leave(builder, new);
     }
     let kept: BTreeSet<&str> = new
         .ignition
@@ -66,14 +70,31 @@ pub(super) fn plan(
     remove_leftovers(builder)
 }
 
+/// Restores the enablement of units that the config of an adopted machine does not set any more. Presets are for new
+/// machines, so they do not count.
+fn leave(builder: &mut Builder<'_, '_>, new: &NodeConfig) -> Result<(), PlanError> {
+    for name in builder.units_with_links() {
+        let units = &new.ignition.systemd.units;
+        let is_set = |unit: &Unit| unit.name == name && unit.enabled.is_some() && !target::is_masked(unit);
+        if !units.iter().any(is_set) {
+            builder.restore_links(&name)?;
+        }
+    }
+    Ok(())
+}
+
 fn enable(builder: &mut Builder<'_, '_>, units: &PlannedUnits<'_>, name: &str) -> Result<(), PlanError> {
     let wanted = systemd::links(name, units)?;
     for link in systemd::existing_links(builder.root(), name)? {
         if !wanted.contains_key(&link) {
+            builder.record_link(name, &link)?;
             builder.add(link, PlanAction::Remove);
         }
     }
     for (link, target) in wanted {
+        if builder.root().read_link(&link)?.as_ref() != Some(&target) {
+            builder.record_link(name, &link)?;
+        }
         builder.reach_link(link, target)?;
     }
     Ok(())
@@ -81,10 +102,12 @@ fn enable(builder: &mut Builder<'_, '_>, units: &PlannedUnits<'_>, name: &str) -
 
 fn disable(builder: &mut Builder<'_, '_>, units: &PlannedUnits<'_>, name: &str) -> Result<(), PlanError> {
     for link in systemd::existing_links(builder.root(), name)? {
+        builder.record_link(name, &link)?;
         builder.add(link, PlanAction::Remove);
     }
     for (link, target) in systemd::links(name, units)? {
         if builder.root().read_link(&link)? == Some(target) {
+            builder.record_link(name, &link)?;
             builder.add(link, PlanAction::Remove);
         }
     }

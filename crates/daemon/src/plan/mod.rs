@@ -3,8 +3,9 @@
 //! A path that is already up to date is no step: applying a config twice is a no-op the second time, and an unchanged
 //! file keeps its inode.
 
+mod adopted;
 mod enablement;
-mod originals;
+pub(crate) mod originals;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,8 @@ use mco_host::{Attributes, FileEntry, FileKind, FsError, Machine, Root, RootedPa
 use thiserror::Error;
 
 use crate::config::NodeConfig;
+use crate::custody::{AdoptionRecord, Custody};
+use crate::disk::DiskError;
 use crate::paths;
 use crate::target::{self, Contents, Managed, Source, TargetError, Wanted};
 
@@ -49,6 +52,8 @@ pub enum PlanAction<'a> {
     CreateDirectory {
         attributes: Attributes,
     },
+    /// Removes a directory once the change is proven, if it is empty then.
+    RemoveDirectory,
     ChangeAttributes {
         before: Attributes,
         after: Attributes,
@@ -103,6 +108,8 @@ pub enum PlanError {
     FileAsDirectory { path: String, below: String },
     #[error("could not serialize the config: {0}")]
     Encode(serde_json::Error),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
 }
 
 /// Plans the change from one config to another on this machine.
@@ -111,8 +118,9 @@ pub fn plan<'a>(
     old: &NodeConfig,
     new: &'a NodeConfig,
     live_content: LiveContentSource,
+    custody: Custody,
 ) -> Result<ApplyPlan<'a>, PlanError> {
-    let mut builder = Builder::new(machine, old)?;
+    let mut builder = Builder::new(machine, old, custody)?;
     let managed = target::managed(new, machine.accounts())?;
     let wanted: BTreeSet<RootedPath> = managed.iter().map(|managed| managed.path.clone()).collect();
     for one in managed {
@@ -125,22 +133,24 @@ pub fn plan<'a>(
     enablement::plan(&mut builder, old, new)?;
     builder.keys(old, new)?;
     builder.state_files(new)?;
-    builder.finish()
+    builder.finish(&wanted)
 }
 
 /// Plans a config for a machine that is being installed: there are no originals to back up, and no state files yet.
 pub fn plan_installation<'a>(machine: &Machine, new: &'a NodeConfig) -> Result<ApplyPlan<'a>, PlanError> {
-    let mut builder = Builder::new(machine, new)?;
+    let mut builder = Builder::new(machine, new, Custody::Installed)?;
     for one in target::managed(new, machine.accounts())? {
         builder.reach(one)?;
     }
     enablement::plan(&mut builder, new, new)?;
     builder.keys(new, new)?;
-    builder.finish()
+    builder.finish(&BTreeSet::new())
 }
 
 struct Builder<'m, 'a> {
     machine: &'m Machine,
+    /// What the machine had before it was adopted; `None` on a machine that was installed from a config.
+    record: Option<AdoptionRecord>,
     /// The paths of the old config: their contents are ours, not originals.
     ours: BTreeMap<RootedPath, Source>,
     directories: Vec<PlanStep<'a>>,
@@ -152,10 +162,21 @@ struct Builder<'m, 'a> {
 }
 
 impl<'m, 'a> Builder<'m, 'a> {
-    fn new(machine: &'m Machine, old: &NodeConfig) -> Result<Self, PlanError> {
+    fn new(machine: &'m Machine, old: &NodeConfig, custody: Custody) -> Result<Self, PlanError> {
+        let record = match custody {
+            Custody::Installed => None,
+            Custody::Adopted | Custody::Declared => {
+                Some(AdoptionRecord::read(&machine.root)?.unwrap_or_default())
+            }
+        };
+        let ours = match custody {
+            Custody::Installed | Custody::Adopted => target::managed_paths(old)?.into_iter().collect(),
+            Custody::Declared => BTreeMap::new(),
+        };
         Ok(Self {
             machine,
-            ours: target::managed_paths(old)?.into_iter().collect(),
+            record,
+            ours,
             directories: Vec::new(),
             parents: Vec::new(),
             steps: BTreeMap::new(),
@@ -228,16 +249,20 @@ impl<'m, 'a> Builder<'m, 'a> {
         entry: Option<FileEntry>,
     ) -> Result<(), PlanError> {
         match entry {
-            None => self.directories.push(PlanStep {
-                path,
-                action: PlanAction::CreateDirectory { attributes: after },
-            }),
+            None => {
+                self.record_directory(&path, None);
+                self.directories.push(PlanStep {
+                    path,
+                    action: PlanAction::CreateDirectory { attributes: after },
+                });
+            }
             Some(entry) if entry.kind == FileKind::Directory => {
                 let before = Attributes {
                     mode: entry.mode,
                     owner: entry.owner,
                 };
                 if before != after {
+                    self.record_directory(&path, Some(before));
                     self.directories.push(PlanStep {
                         path,
                         action: PlanAction::ChangeAttributes { before, after },
@@ -291,6 +316,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         }
         if let Some(after) = target::password(old, new)
             && let Some(before) = accounts.password_hash("core").map_err(TargetError::from)?
+            && let after = self.password_to_set("core", &before, after, target::sets_password(new))
             && before != after
         {
             let path = RootedPath::new("/etc/shadow").map_err(FsError::from)?;
@@ -354,7 +380,8 @@ impl<'m, 'a> Builder<'m, 'a> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<ApplyPlan<'a>, PlanError> {
+    fn finish(mut self, wanted: &BTreeSet<RootedPath>) -> Result<ApplyPlan<'a>, PlanError> {
+        let leaving = self.leave_directories(wanted)?;
         let mut planned: BTreeSet<RootedPath> =
             self.directories.iter().map(|step| step.path.clone()).collect();
         let mut parents = BTreeMap::new();
@@ -397,6 +424,9 @@ impl<'m, 'a> Builder<'m, 'a> {
                 }
             }
         }
+        for path in parents.keys() {
+            self.record_directory(path, None);
+        }
         self.directories.extend(
             parents
                 .into_iter()
@@ -404,6 +434,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         );
         // A parent sorts before its children.
         self.directories.sort_by(|left, right| left.path.cmp(&right.path));
+        let record = self.record_step()?;
         let mut steps = self.directories;
         steps.extend(
             self.steps
@@ -412,6 +443,8 @@ impl<'m, 'a> Builder<'m, 'a> {
         );
         steps.extend(self.others);
         steps.extend(self.state);
+        steps.extend(record);
+        steps.extend(leaving);
         Ok(ApplyPlan { steps })
     }
 }

@@ -51,6 +51,41 @@ pub(super) fn keep(
     Ok(())
 }
 
+/// Backs up a file at once, outside of a transaction. An existing backup is kept.
+pub(crate) fn keep_now(root: &Root, path: &RootedPath) -> Result<(), FsError> {
+    let original = original(path)?;
+    if root.entry(&original)?.is_some() || root.entry(&no_original(path)?)?.is_some() {
+        return Ok(());
+    }
+    if let Some(parent) = original.parent() {
+        root.create_directories(&parent, Attributes::root(0o755))?;
+    }
+    let staged = Root::temporary_of(&original)?;
+    match root.read_link(path)? {
+        Some(target) => root.symlink(&target, &staged)?,
+        None => root.copy_file(path, &staged)?,
+    }
+    root.rename(&staged, &original)?;
+    root.sync_parent(&original)
+}
+
+/// Restores a backup at once, outside of a transaction; returns false if there is none.
+pub(crate) fn give_back_now(root: &Root, path: &RootedPath) -> Result<bool, FsError> {
+    let original = original(path)?;
+    if root.entry(&original)?.is_none() {
+        return Ok(false);
+    }
+    let staged = Root::temporary_of(path)?;
+    match root.read_link(&original)? {
+        Some(target) => root.symlink(&target, &staged)?,
+        None => root.copy_file(&original, &staged)?,
+    }
+    root.rename(&staged, path)?;
+    root.sync_parent(path)?;
+    root.remove_file(&original)?;
+    Ok(true)
+}
+
 /// When a config releases a path: restores the backup, otherwise the distribution's copy, otherwise removes the file.
 pub(super) fn give_back(builder: &mut Builder<'_, '_>, path: &RootedPath) -> Result<(), PlanError> {
     let root = builder.root();

@@ -81,6 +81,11 @@ pub fn password(old: &NodeConfig, new: &NodeConfig) -> Option<String> {
     }
 }
 
+/// Returns whether a config sets the password.
+pub fn sets_password(config: &NodeConfig) -> bool {
+    password_hash(config).is_some()
+}
+
 /// Returns the keys of all users in one list.
 fn keys(config: &NodeConfig) -> Vec<&str> {
     let users = config.ignition.passwd.users.iter();

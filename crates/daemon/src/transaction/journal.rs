@@ -77,6 +77,8 @@ pub(super) enum JournalChange {
     },
     Remove,
     CreateDirectory,
+    /// Nothing until the change is proven: the old contents of its files are kept in it.
+    RemoveDirectory,
     Attributes {
         before: Attributes,
         after: Attributes,
@@ -116,6 +118,7 @@ impl Journal {
                 }
                 PlanAction::Remove => JournalChange::Remove,
                 PlanAction::CreateDirectory { .. } => JournalChange::CreateDirectory,
+                PlanAction::RemoveDirectory => JournalChange::RemoveDirectory,
                 PlanAction::ChangeAttributes { before, after } => JournalChange::Attributes {
                     before: *before,
                     after: *after,

@@ -36,7 +36,10 @@ pub(super) fn stage(
                 checkpoints.reach("stage link")?;
                 root.symlink(target, &staged)?;
             }
-            PlanAction::Remove | PlanAction::ChangeAttributes { .. } | PlanAction::SetPassword { .. } => {}
+            PlanAction::Remove
+            | PlanAction::RemoveDirectory
+            | PlanAction::ChangeAttributes { .. }
+            | PlanAction::SetPassword { .. } => {}
         }
         if matches!(
             entry.change,

@@ -35,7 +35,7 @@ pub(super) fn swap(
                 checkpoints.reach("set password")?;
                 machine.accounts().set_password_hash(user, after)?;
             }
-            JournalChange::CreateDirectory => {}
+            JournalChange::CreateDirectory | JournalChange::RemoveDirectory => {}
         }
     }
     sync_directories(root, journal, checkpoints)
@@ -68,6 +68,7 @@ pub(super) fn swap_back(
                 checkpoints.reach("remove directory")?;
                 root.remove_directory(path)?;
             }
+            JournalChange::RemoveDirectory => {}
             JournalChange::Attributes { before, .. } => {
                 checkpoints.reach("change attributes back")?;
                 root.set_directory_attributes(path, *before)?;
@@ -91,7 +92,7 @@ fn bring_back(root: &Root, kept: &RootedPath, path: &RootedPath) -> Result<(), F
     Ok(())
 }
 
-/// Removes the old contents.
+/// Removes the old contents and the directories that are empty without them.
 pub(super) fn forget_old(
     root: &Root,
     journal: &Journal,
@@ -104,6 +105,12 @@ pub(super) fn forget_old(
         ) {
             checkpoints.reach("forget old contents")?;
             root.remove_file(&journal.kept(index, &entry.path)?)?;
+        }
+    }
+    for entry in &journal.steps {
+        if entry.change == JournalChange::RemoveDirectory {
+            checkpoints.reach("remove empty directory")?;
+            root.remove_directory(&entry.path)?;
         }
     }
     Ok(())

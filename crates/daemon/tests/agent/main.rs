@@ -9,6 +9,7 @@ mod runtime;
 mod support;
 mod world;
 
+mod adoption;
 mod certificates;
 mod drains;
 mod drift;

@@ -22,7 +22,9 @@ pub use client::{
 };
 pub use console::Console;
 pub use get::{Get, GetTarget, OsImageStreamQuery, ReleaseFiles};
-pub use operator::{Bootstrap, Controller, InstallArguments, OperatorArguments, OperatorCommand};
+pub use operator::{
+    Bootstrap, Controller, InstallArguments, OperatorArguments, OperatorCommand, UninstallArguments,
+};
 pub use plan::PlanArguments;
 pub use server::{PointerArguments, ServerArguments};
 pub use switch::{
@@ -59,7 +61,8 @@ pub enum Command {
     Daemon(daemon::Daemon),
     Operator(Box<OperatorArguments>),
     Controller(Controller),
-    Install(InstallArguments),
+    Install(Box<InstallArguments>),
+    Uninstall(UninstallArguments),
     Switch(SwitchArguments),
     Crds(Crds),
     Server(Box<ServerArguments>),

@@ -124,12 +124,18 @@ pub struct Controller {
 Examples:
   mco install --image registry.example.com/mco:1 | kubectl apply --server-side -f -
   mco install --image registry.example.com/mco:1 --alerts > mco.yaml
+  mco install --image registry.example.com/mco:1 --check
 
 CRDs come first, then the namespace, and the operator with its permissions. The operator applies the rest and reverts later
 changes to it: a service account per component, admission and network policies, the controller and the servers on
 the control plane, and a daemon on every node; --with-operands prints that too, for review. To change an option or to
 upgrade, apply the output again. Alerts need the Prometheus operator's CRDs and the dashboard needs OpenShift's console,
-so they are printed only on request.")]
+so they are printed only on request.
+
+--check prints no manifests: it reports whether the cluster meets the requirements (version of Kubernetes, admission API,
+your permissions, kubelet and container runtime of every node), and which objects would be created or changed, from dry
+runs of the API server. It changes nothing. Exit codes with --check: 0 the installation is up to date, 1 a requirement is
+not met or the check failed, 3 objects would be created or changed.")]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch of the command line"
@@ -155,7 +161,11 @@ pub struct InstallArguments {
     /// Also print a dashboard for OpenShift's console, as a ConfigMap in namespace openshift-config-managed.
     #[arg(long)]
     pub dashboard: bool,
-    /// Print what `kubectl delete -f -` has to delete for an uninstall, in a working order; CRDs are kept.
+    /// Report whether the cluster meets the requirements and what would change; print no manifests.
+    #[arg(long, conflicts_with_all = ["removal", "with_operands"])]
+    pub check: bool,
+    /// Print what `kubectl delete -f -` has to delete for an uninstall, in a working order; CRDs are kept. Prefer mco
+    /// uninstall, which also cleans up nodes and finalizers.
     #[arg(long)]
     pub removal: bool,
     /// Also print what the operator applies, for review.
@@ -164,7 +174,36 @@ pub struct InstallArguments {
     /// Leave out the CustomResourceDefinitions.
     #[arg(long)]
     pub without_crds: bool,
-    /// Print this format instead of YAML documents.
+    /// Print this format instead of YAML documents, or with --check instead of text.
     #[arg(short, long, value_enum)]
     pub output: Option<OutputFormat>,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+/// Remove an installation from its cluster, also if nodes are down. MachineConfigs, pools and the files on nodes stay.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco uninstall --dry-run
+  mco uninstall
+  mco uninstall --yes --no-wait
+  mco uninstall --crds
+
+Prints the steps and asks before the first one: pause the pools and wait for updates in progress, delete the operator,
+the webhook and the admission policies, then the other components, permissions and the namespace; remove our finalizers
+from MachineConfigs, KubeletConfigs and ContainerRuntimeConfigs, and our annotations, taint and cordon from nodes. Labels
+of nodes and cordons of administrators stay.
+
+Nothing waits for a node that is not Ready: its pods are deleted without its kubelet. With --crds the
+CustomResourceDefinitions are deleted too, and with them all MachineConfigs and pools. It can be repeated after a failure.
+Exit code 3 with --dry-run if there is something to do.")]
+pub struct UninstallArguments {
+    /// Also delete the CustomResourceDefinitions, and with them all MachineConfigs, pools and settings.
+    #[arg(long)]
+    pub crds: bool,
+    #[command(flatten)]
+    pub steps: super::SwitchSteps,
+    #[command(flatten)]
+    pub connection: Connection,
 }

@@ -21,6 +21,7 @@ mod rollout;
 mod server;
 mod status;
 mod switch;
+mod uninstall;
 pub mod up;
 mod validate;
 
@@ -52,6 +53,7 @@ pub fn run(cli: Cli) -> anyhow::Result<CommandOutcome> {
         Command::Operator(arguments) => operator::run(*arguments),
         Command::Controller(arguments) => controller::run(arguments),
         Command::Install(arguments) => install::run(&arguments),
+        Command::Uninstall(arguments) => uninstall::run(&arguments),
         Command::Switch(arguments) => switch::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Server(arguments) => server::run(*arguments),

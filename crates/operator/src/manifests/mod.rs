@@ -72,17 +72,17 @@ pub fn installation(settings: &ManifestSettings) -> Vec<Value> {
     all
 }
 
-/// Returns the objects of an installation in the order of an uninstall: first the components that would recreate the
-/// rest, then the policies that guard it. CRDs are kept, because deleting them deletes the users' objects, and so is
+/// Returns the objects of an installation in the order of an uninstall: first the operator, which would recreate the
+/// rest, then the webhook and the policies that could reject the next steps, then the other components. CRDs are kept, because deleting them deletes the users' objects, and so is
 /// the namespace of the machines, which others use too.
 pub fn removal(settings: &ManifestSettings) -> Vec<Value> {
     let rank = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         match object["kind"].as_str().unwrap_or_default() {
             "Deployment" if name == names::component::OPERATOR => 0,
-            "Deployment" | "DaemonSet" => 1,
-            "ValidatingAdmissionPolicyBinding" => 2,
-            "ValidatingAdmissionPolicy" | "ValidatingWebhookConfiguration" => 3,
+            "ValidatingWebhookConfiguration" | "ValidatingAdmissionPolicyBinding" => 1,
+            "ValidatingAdmissionPolicy" => 2,
+            "Deployment" | "DaemonSet" => 3,
             "Namespace" => 5,
             _ => 4,
         }

@@ -29,9 +29,13 @@ pub fn describe(report: &DriftReport, now: Timestamp) -> String {
     }
     if !report.drifted.is_empty() {
         text.push_str(
-            "\nRestore each file to the contents in its MachineConfig, or put your change into a MachineConfig.\nTo \
-             apply a node's config again, create /run/machine-config-daemon-force on it.\n",
+            "\nRestore each file to the contents in its MachineConfig, or put your change into a MachineConfig.\n",
         );
+        text.push_str(if report.drifted.iter().all(|drift| drift.was_installed) {
+            "To apply a node's config again, create /run/machine-config-daemon-force on it.\n"
+        } else {
+            "To see what a config replaces on a node that existed before, run mco adopt NODE.\n"
+        });
     }
     text
 }

@@ -101,15 +101,8 @@ fn saved(file: &Path) -> anyhow::Result<Vec<Value>> {
 
 /// Returns our objects in the cluster that run, route to or register our workloads, in deletion order.
 async fn ours(cluster: &SwitchCluster) -> anyhow::Result<Vec<Value>> {
-    let settings = ManifestSettings {
-        image: String::new(),
-        templates_image: String::new(),
-        api_server_url: String::new(),
-        ignition_tokens: IgnitionTokens::Required,
-        log_level: LogLevel::default(),
-    };
     let mut ours = Vec::new();
-    for object in manifests::removal(&settings) {
+    for object in manifests::removal(&any_settings()) {
         if !is_removed(&object) {
             continue;
         }
@@ -120,6 +113,17 @@ async fn ours(cluster: &SwitchCluster) -> anyhow::Result<Vec<Value>> {
         }
     }
     Ok(ours)
+}
+
+/// Returns settings for manifests of which only the identity is used.
+pub fn any_settings() -> ManifestSettings {
+    ManifestSettings {
+        image: String::new(),
+        templates_image: String::new(),
+        api_server_url: String::new(),
+        ignition_tokens: IgnitionTokens::Required,
+        log_level: LogLevel::default(),
+    }
 }
 
 /// Returns whether an object of our installation is deleted when switching back. Roles and network policies stay,
@@ -143,7 +147,7 @@ fn is_removed(object: &Value) -> bool {
 
 /// Returns whether an object with one of our names is ours: other implementations use the same names with other
 /// commands and ports.
-fn is_ours(found: &Value, manifest: &Value) -> bool {
+pub fn is_ours(found: &Value, manifest: &Value) -> bool {
     let at = |object: &Value, pointer: &str| object.pointer(pointer).cloned().unwrap_or_default();
     let same = |pointer: &str| {
         semantic::contains(

@@ -2,13 +2,14 @@
 
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch};
 use kube::core::PartialObjectMeta;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
+use mco_api::MachineConfigPool;
 use mco_api::vocabulary::names;
-use mco_api::{MachineConfig, MachineConfigPool};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::connection::FIELD_MANAGER;
@@ -52,41 +53,6 @@ impl SwitchCluster {
             .patch(name, &FIELD_MANAGER.patch_params(), &Patch::Merge(patch))
             .await;
         to_cli_error(changed, &format!("change node {name}")).map(|_| ())
-    }
-
-    /// Returns the metadata of all MachineConfigs; rendered ones are large.
-    pub async fn configs(&self) -> anyhow::Result<Vec<PartialObjectMeta<MachineConfig>>> {
-        let configs: Api<MachineConfig> = Api::all(self.client.clone());
-        let found = configs.list_metadata(&ListParams::default()).await;
-        Ok(to_cli_error(found, "list the MachineConfigs")?.items)
-    }
-
-    /// Patches one MachineConfig with `change`, computed again from its latest version on conflict.
-    pub async fn patch_config(
-        &self,
-        config: PartialObjectMeta<MachineConfig>,
-        change: impl Fn(&PartialObjectMeta<MachineConfig>) -> Option<Value>,
-    ) -> anyhow::Result<()> {
-        let configs: Api<MachineConfig> = Api::all(self.client.clone());
-        let name = config.metadata.name.clone().unwrap_or_default();
-        let mut present = Some(config);
-        for _ in 0..ATTEMPTS {
-            let Some(patch) = present.as_ref().and_then(&change) else {
-                return Ok(());
-            };
-            let written = configs
-                .patch_metadata(&name, &FIELD_MANAGER.patch_params(), &Patch::Merge(patch))
-                .await;
-            match written {
-                Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
-                Err(kube::Error::Api(status)) if status.is_conflict() => {
-                    let read = configs.get_metadata_opt(&name).await;
-                    present = to_cli_error(read, &format!("read MachineConfig {name}"))?;
-                }
-                written => return to_cli_error(written, &format!("change MachineConfig {name}")).map(|_| ()),
-            }
-        }
-        bail!("MachineConfig {name} conflicts on every attempt; is a controller still running?")
     }
 
     /// Returns the object of a manifest, or `None` if it or its kind does not exist.
@@ -143,6 +109,104 @@ impl SwitchCluster {
         }
     }
 
+    /// Deletes an object; its dependents are garbage-collected afterwards, so that nothing waits for a kubelet.
+    pub async fn delete_in_background(&self, manifest: &Value) -> anyhow::Result<()> {
+        let place = ObjectPlace::of(manifest)?;
+        let parameters = DeleteParams::background();
+        let deleted = place.api(&self.client).delete(&place.name, &parameters).await;
+        match deleted {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => to_cli_error(deleted, &format!("delete {place}")).map(|_| ()),
+        }
+    }
+
+    /// Returns the pods of our namespace.
+    pub async fn pods(&self) -> anyhow::Result<Vec<Pod>> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), names::NAMESPACE);
+        let found = pods.list(&ListParams::default()).await;
+        Ok(to_cli_error(found, "list the pods")?.items)
+    }
+
+    /// Deletes a pod without waiting for its kubelet.
+    pub async fn delete_pod_at_once(&self, name: &str) -> anyhow::Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), names::NAMESPACE);
+        match pods.delete(name, &DeleteParams::default().grace_period(0)).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => to_cli_error(deleted, &format!("delete pod {name}")).map(|_| ()),
+        }
+    }
+
+    /// Returns the metadata of all objects of one of our kinds; none if the kind does not exist.
+    pub async fn metadata_of<K>(&self, what: &str) -> anyhow::Result<Vec<PartialObjectMeta<K>>>
+    where
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        let objects: Api<K> = Api::all(self.client.clone());
+        match objects.list_metadata(&ListParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Vec::new()),
+            found => Ok(to_cli_error(found, &format!("list the {what}"))?.items),
+        }
+    }
+
+    /// Patches the metadata of one object with `change`, computed again from its latest version on conflict.
+    pub async fn patch_metadata<K>(
+        &self,
+        object: PartialObjectMeta<K>,
+        change: impl Fn(&PartialObjectMeta<K>) -> Option<Value>,
+    ) -> anyhow::Result<()>
+    where
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        let objects: Api<K> = Api::all(self.client.clone());
+        let kind = K::kind(&());
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let mut present = Some(object);
+        for _ in 0..ATTEMPTS {
+            let Some(patch) = present.as_ref().and_then(&change) else {
+                return Ok(());
+            };
+            let written = objects
+                .patch_metadata(&name, &FIELD_MANAGER.patch_params(), &Patch::Merge(patch))
+                .await;
+            match written {
+                Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
+                Err(kube::Error::Api(status)) if status.is_conflict() => {
+                    let read = objects.get_metadata_opt(&name).await;
+                    present = to_cli_error(read, &format!("read {kind} {name}"))?;
+                }
+                written => return to_cli_error(written, &format!("change {kind} {name}")).map(|_| ()),
+            }
+        }
+        bail!("{kind} {name} conflicts on every attempt; is a controller still running?")
+    }
+
+    /// Patches a node with `change`, computed again from its latest version on conflict.
+    pub async fn change_node(
+        &self,
+        node: Node,
+        change: impl Fn(&Node) -> Option<Value>,
+    ) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let mut present = Some(node);
+        for _ in 0..ATTEMPTS {
+            let Some(patch) = present.as_ref().and_then(&change) else {
+                return Ok(());
+            };
+            let written = nodes
+                .patch(&name, &FIELD_MANAGER.patch_params(), &Patch::Merge(patch))
+                .await;
+            match written {
+                Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
+                Err(kube::Error::Api(status)) if status.is_conflict() => {
+                    present = to_cli_error(nodes.get_opt(&name).await, &format!("read node {name}"))?;
+                }
+                written => return to_cli_error(written, &format!("change node {name}")).map(|_| ()),
+            }
+        }
+        bail!("node {name} conflicts on every attempt")
+    }
+
     /// Returns the holder of the Lease, or `None` if it was released or has expired.
     pub async fn leader(&self) -> anyhow::Result<Option<String>> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), names::NAMESPACE);
@@ -161,14 +225,14 @@ impl SwitchCluster {
 }
 
 /// The API resource and name of an object.
-struct ObjectPlace {
-    resource: ApiResource,
-    namespace: Option<String>,
-    name: String,
+pub struct ObjectPlace {
+    pub resource: ApiResource,
+    pub namespace: Option<String>,
+    pub name: String,
 }
 
 impl ObjectPlace {
-    fn of(manifest: &Value) -> anyhow::Result<Self> {
+    pub fn of(manifest: &Value) -> anyhow::Result<Self> {
         let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str);
         let (Some(version), Some(kind), Some(name)) =
             (text("/apiVersion"), text("/kind"), text("/metadata/name"))
@@ -183,7 +247,7 @@ impl ObjectPlace {
         })
     }
 
-    fn api(&self, client: &Client) -> Api<DynamicObject> {
+    pub fn api(&self, client: &Client) -> Api<DynamicObject> {
         match &self.namespace {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.resource),
             None => Api::all_with(client.clone(), &self.resource),

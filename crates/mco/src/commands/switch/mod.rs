@@ -1,10 +1,10 @@
 //! `mco switch`
 
-mod back;
+pub mod back;
 mod check;
-mod cluster;
+pub mod cluster;
 mod prepare;
-mod steps;
+pub mod steps;
 
 use crate::cli::{SwitchAction, SwitchArguments};
 use crate::output::CommandOutcome;

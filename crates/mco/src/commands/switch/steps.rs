@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Node;
 use mco_client::switch::{self, UnsettledNode};
 use serde_json::{Value, json};
 
 use super::cluster::SwitchCluster;
 use crate::cli::SwitchSteps;
+use crate::commands::uninstall::{self, UninstallStep};
 use crate::input;
 use crate::output::{self, CommandOutcome};
 
@@ -20,7 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Polling interval for deleted objects, which are gone once the garbage collector has processed them.
 const DELETION_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Timeout of a deletion: pods have 30 seconds to terminate, and a Lease lasts about two minutes.
-const GONE_WITHIN: Duration = Duration::from_mins(5);
+pub const GONE_WITHIN: Duration = Duration::from_mins(5);
 
 /// One step of a switch.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +48,7 @@ pub enum SwitchStep {
     ForgetDrains(usize),
     Restore(Vec<Value>),
     Resume(String),
+    Uninstall(UninstallStep),
 }
 
 impl fmt::Display for SwitchStep {
@@ -72,6 +75,7 @@ impl fmt::Display for SwitchStep {
             }
             Self::Restore(objects) => write!(f, "create {}", listed(objects)),
             Self::Resume(pool) => write!(f, "resume pool {pool}"),
+            Self::Uninstall(step) => step.fmt(f),
         }
     }
 }
@@ -152,6 +156,7 @@ async fn perform(cluster: &SwitchCluster, step: &SwitchStep, patience: Duration)
             }
             Ok(())
         }
+        SwitchStep::Uninstall(step) => uninstall::perform(cluster, step, patience).await,
     }
 }
 
@@ -161,7 +166,7 @@ pub async fn release_configs(cluster: &SwitchCluster) -> anyhow::Result<usize> {
     let count = held.len();
     for config in held {
         cluster
-            .patch_config(config, |config| switch::release(&config.metadata))
+            .patch_metadata(config, |config| switch::release(&config.metadata))
             .await?;
     }
     Ok(count)
@@ -171,7 +176,9 @@ pub async fn release_configs(cluster: &SwitchCluster) -> anyhow::Result<usize> {
 pub async fn held_configs(
     cluster: &SwitchCluster,
 ) -> anyhow::Result<Vec<kube::core::PartialObjectMeta<mco_api::MachineConfig>>> {
-    let mut configs = cluster.configs().await?;
+    let mut configs = cluster
+        .metadata_of::<mco_api::MachineConfig>("MachineConfigs")
+        .await?;
     configs.retain(|config| switch::release(&config.metadata).is_some());
     Ok(configs)
 }
@@ -193,10 +200,19 @@ async fn each_pool(
 
 /// Waits for the nodes and prints the ones it waits for on every change.
 async fn wait_for_nodes(cluster: &SwitchCluster, patience: Duration) -> anyhow::Result<()> {
+    wait_for_nodes_that(cluster, patience, |nodes| switch::unsettled(nodes)).await
+}
+
+/// Waits until `unsettled` returns no node.
+pub async fn wait_for_nodes_that(
+    cluster: &SwitchCluster,
+    patience: Duration,
+    unsettled: impl Fn(&[Node]) -> Vec<UnsettledNode>,
+) -> anyhow::Result<()> {
     let deadline = tokio::time::Instant::now() + patience;
     let mut printed: Vec<UnsettledNode> = Vec::new();
     loop {
-        let unsettled = switch::unsettled(&cluster.nodes().await?);
+        let unsettled = unsettled(&cluster.nodes().await?);
         if unsettled.is_empty() {
             return Ok(());
         }
@@ -226,7 +242,7 @@ pub fn waiting(unsettled: &[UnsettledNode]) -> String {
     lines.collect()
 }
 
-async fn wait_until(
+pub async fn wait_until(
     patience: Duration,
     otherwise: &str,
     mut holds: impl AsyncFnMut() -> anyhow::Result<bool>,
@@ -264,7 +280,7 @@ pub fn described(object: &Value) -> String {
     format!("{} {}", text("/kind"), text("/metadata/name"))
 }
 
-fn listed(objects: &[Value]) -> String {
+pub fn listed(objects: &[Value]) -> String {
     let all: Vec<String> = objects.iter().map(described).collect();
     all.join(", ")
 }

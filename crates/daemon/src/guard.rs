@@ -1,0 +1,123 @@
+//! Guarded paths on an adopted machine: which steps of a plan the config's sources have to allow.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mco_core::config::guarded::{
+    self, Allowance, GuardedPath, IS_API_NETWORK, IS_CREDENTIAL, STARTS_KUBELET,
+};
+use mco_host::{FileKind, FsError, Machine, Root, RootedPath};
+
+use crate::apply::ApplyRequest;
+use crate::plan::{ApplyPlan, PlanAction, PlanError};
+use crate::target;
+
+const LARGEST: u64 = 4 << 20;
+const ROUTES: &str = "/proc/net/route";
+
+/// Returns the steps that change a guarded path without an allowance. Restoring an original is always allowed.
+pub fn refused(
+    machine: &Machine,
+    plan: &ApplyPlan<'_>,
+    request: &ApplyRequest<'_>,
+) -> Result<Vec<GuardedPath>, PlanError> {
+    if request.custody.is_installed() {
+        return Ok(Vec::new());
+    }
+    let annotations = request.new.object.metadata.annotations.as_ref();
+    let allowance = Allowance::of(annotations);
+    let mut found = changed(machine, plan, request)?;
+    found.retain(|guarded| !allowance.allows(&guarded.path));
+    Ok(found)
+}
+
+/// Returns the guarded paths among the steps of a plan, allowed or not.
+pub fn changed(
+    machine: &Machine,
+    plan: &ApplyPlan<'_>,
+    request: &ApplyRequest<'_>,
+) -> Result<Vec<GuardedPath>, PlanError> {
+    let by_config: BTreeMap<String, &'static str> = guarded::of_config(&request.new.ignition)
+        .into_iter()
+        .map(|guarded| (guarded.path, guarded.why))
+        .collect();
+    let named: BTreeSet<RootedPath> = target::managed_paths(request.new)?
+        .into_iter()
+        .map(|(path, _)| path)
+        .collect();
+    let mut found = Vec::new();
+    for step in &plan.steps {
+        let mut path = step.path.to_string();
+        let why = if let Some(why) = by_config.get(&path) {
+            Some(*why)
+        } else if named.contains(&step.path) {
+            by_contents(&machine.root, &step.path, &step.action)?
+        } else if stops(request, &step.path, &step.action) {
+            path = format!("{}/{}", mco_host::systemd::UNIT_DIRECTORY, step.path.name());
+            Some(STARTS_KUBELET)
+        } else {
+            None
+        };
+        found.extend(why.map(|why| GuardedPath { path, why }));
+    }
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+/// Returns whether a step disables the kubelet or the container runtime.
+fn stops(request: &ApplyRequest<'_>, path: &RootedPath, action: &PlanAction<'_>) -> bool {
+    matches!(action, PlanAction::Remove)
+        && path.is_within(mco_host::systemd::UNIT_DIRECTORY)
+        && guarded::is_guarded_unit(path.name())
+        && request
+            .new
+            .ignition
+            .systemd
+            .units
+            .iter()
+            .any(|unit| unit.name == path.name() && unit.enabled == Some(false))
+}
+
+/// Returns why a path is guarded by what it holds now or would hold.
+fn by_contents(
+    root: &Root,
+    path: &RootedPath,
+    action: &PlanAction<'_>,
+) -> Result<Option<&'static str>, PlanError> {
+    let before = match root.entry(path)? {
+        Some(entry) if entry.kind == FileKind::File && entry.size <= LARGEST => root.read(path, LARGEST)?,
+        _ => None,
+    };
+    if before.as_deref().is_some_and(guarded::is_credential) {
+        return Ok(Some(IS_CREDENTIAL));
+    }
+    if !guarded::is_network(path.as_str()) {
+        return Ok(None);
+    }
+    let exists = root.entry(path)?.is_some();
+    let after = match action {
+        PlanAction::Write { contents, .. } => contents.bytes(path)?,
+        _ => Vec::new(),
+    };
+    let text = String::from_utf8_lossy(&after);
+    let names_route = match route_interface(root)? {
+        Some(interface) => is_word_of(&interface, &text),
+        None => false,
+    };
+    Ok((exists || names_route).then_some(IS_API_NETWORK))
+}
+
+/// Returns the interface of the default route, through which most nodes reach the API server.
+fn route_interface(root: &Root) -> Result<Option<String>, FsError> {
+    let text = root.read_text(&RootedPath::new(ROUTES)?, 1 << 20)?;
+    let is_default = |line: &&str| line.split_whitespace().nth(1) == Some("00000000");
+    let line = text.as_deref().and_then(|text| text.lines().find(is_default));
+    Ok(line
+        .and_then(|line| line.split_whitespace().next())
+        .map(str::to_owned))
+}
+
+fn is_word_of(word: &str, text: &str) -> bool {
+    text.split(|character: char| !character.is_ascii_alphanumeric() && !"-_.@".contains(character))
+        .any(|found| found == word)
+}

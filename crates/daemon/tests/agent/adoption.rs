@@ -1,0 +1,222 @@
+//! Machines that existed before they met this cluster: nothing on them changes that was not asked for, and what was
+//! there before comes back.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use k8s_openapi::ByteString;
+use mco_api::ControllerConfig;
+use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_api::vocabulary::annotations::node as annotation;
+use mco_daemon::agent;
+use mco_daemon::config::NodeConfig;
+use mco_daemon::paths;
+use serde_json::json;
+
+use crate::support::{Snapshot, config, file, files, snapshot};
+use crate::world::{World, has};
+
+const KUBECONFIG: &str = "apiVersion: v1\nkind: Config\nclusters:\n- name: default-cluster\nusers:\n- name: default-auth\n  \
+    user:\n    client-certificate: /var/lib/kubelet/pki/kubelet-client-current.pem\n";
+
+/// Lays the machine out like a worker of a kubeadm cluster on Ubuntu.
+fn lay_out_kubeadm(world: &World) {
+    world.write("/etc/kubernetes/kubelet.conf", KUBECONFIG);
+    fs::set_permissions(
+        world.path("/etc/kubernetes/kubelet.conf"),
+        fs::Permissions::from_mode(0o600),
+    )
+    .unwrap();
+    world.write(
+        "/usr/lib/systemd/system/kubelet.service",
+        "[Service]\nExecStart=/usr/bin/kubelet\n[Install]\nWantedBy=multi-user.target\n",
+    );
+    world.write(
+        "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf",
+        "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet --kubeconfig=/etc/kubernetes/kubelet.conf\n",
+    );
+    world.write("/etc/docker/certs.d/registry.corp:5000/ca.crt", "theirs\n");
+    world.write("/etc/chrony.conf", "server ntp.corp\n");
+    fs::create_dir_all(world.path("/etc/systemd/system/multi-user.target.wants")).unwrap();
+    symlink(
+        "/usr/lib/systemd/system/vendor.service",
+        world.path("/etc/systemd/system/multi-user.target.wants/vendor.service"),
+    )
+    .unwrap();
+}
+
+/// The machine without the daemon's own state.
+fn machine_state(world: &World) -> Snapshot {
+    let mut all = snapshot(world.root.path());
+    all.retain(|path, _| !path.starts_with(paths::STATE_DIRECTORY));
+    all
+}
+
+async fn create_controller_config(world: &World) {
+    let bytes = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
+    world
+        .create_value::<ControllerConfig>(json!({
+            "metadata": {"name": CONTROLLER_CONFIG_NAME},
+            "spec": {
+                "kubeAPIServerServingCAData": bytes("one\n"),
+                "rootCAData": bytes("root\n"),
+                "internalRegistryPullSecret": bytes("{\"auths\":{}}"),
+                "images": {}, "ipFamilies": "IPv4", "clusterDNSIP": "10.0.0.10", "cloudProviderConfig": "",
+                "additionalTrustBundle": null, "cloudProviderCAData": null, "proxy": null, "releaseImage": "r",
+            },
+        }))
+        .await;
+}
+
+/// What an administrator wrote, which replaces and creates files, directories, links and units.
+fn own_config() -> NodeConfig {
+    let body = json!({
+        "storage": {
+            "files": [
+                file("/etc/chrony.conf", "server ntp.example\n"),
+                file("/etc/new/deep/a.conf", "new\n"),
+            ],
+            "directories": [{"path": "/var/lib/own", "mode": 0o700}],
+            "links": [{"path": "/etc/link", "target": "/etc/motd"}],
+        },
+        "systemd": {"units": [
+            {"name": "vendor.service", "enabled": false, "dropins": [{"name": "a.conf", "contents": "[Service]\nNice=1\n"}]},
+            {"name": "own.service", "enabled": true,
+             "contents": "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"},
+        ]},
+    });
+    config("rendered-worker-1", &body)
+}
+
+fn names_kubelet_conf(name: &str) -> NodeConfig {
+    let kubelet = file(
+        "/etc/kubernetes/kubelet.conf",
+        "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n",
+    );
+    config(name, &files(&[kubelet]))
+}
+
+async fn until_unmanaged(world: &World) {
+    world
+        .eventually("not managed", async |world: &World| {
+            let activity = agent::read_activity(&world.machine().root).unwrap();
+            activity.is_some_and(|activity| activity.doing.starts_with("not managed"))
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_machine_that_no_pool_selects_nothing_is_written() {
+    let first = own_config();
+    let mut world = World::new(&first).await;
+    world.delete_machine_config_node().await;
+    lay_out_kubeadm(&world);
+    create_controller_config(&world).await;
+    let before = snapshot(world.root.path());
+    world.start_daemon();
+    until_unmanaged(&world).await;
+    world.stop_daemon().await;
+    // Once more, as after an upgrade.
+    world.start_daemon();
+    until_unmanaged(&world).await;
+    world.stop_daemon().await;
+    assert_eq!(snapshot(world.root.path()), before);
+    let annotations = world.annotations().await;
+    assert!(annotations.is_empty(), "{annotations:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_declared_and_forced_config_gives_everything_back() {
+    let first = own_config();
+    let mut world = World::new(&first).await;
+    lay_out_kubeadm(&world);
+    create_controller_config(&world).await;
+    let before = machine_state(&world);
+    world.annotate(annotation::CURRENT_CONFIG, first.name()).await;
+    world.target(&first).await;
+    world.start_daemon();
+    world.until_failing("Degraded", "unexpected on-disk state").await;
+    assert_eq!(
+        machine_state(&world),
+        before,
+        "a declared config changes nothing by itself"
+    );
+    world.write(paths::FORCE_FILE, "");
+    world.until_done(&first).await;
+    assert_eq!(world.read("/etc/chrony.conf"), "server ntp.example\n");
+    assert!(
+        !world
+            .path("/etc/systemd/system/multi-user.target.wants/vendor.service")
+            .exists()
+    );
+    let nothing = config("rendered-worker-2", &json!({}));
+    world.publish_and_target(&nothing).await;
+    world.until_done(&nothing).await;
+    world.until_idle().await;
+    world.stop_daemon().await;
+    assert_eq!(machine_state(&world), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_kubelets_credential_is_never_replaced_not_even_by_force() {
+    let first = names_kubelet_conf("rendered-worker-1");
+    let mut world = World::new(&first).await;
+    lay_out_kubeadm(&world);
+    let before = machine_state(&world);
+    world.annotate(annotation::CURRENT_CONFIG, first.name()).await;
+    world.target(&first).await;
+    world.write(paths::FORCE_FILE, "");
+    world.start_daemon();
+    world
+        .until_failing("Degraded", "/etc/kubernetes/kubelet.conf (it is a credential")
+        .await;
+    let annotations = world.annotations().await;
+    assert_eq!(
+        annotations.get(annotation::DESIRED_DRAIN),
+        None,
+        "refused before the drain"
+    );
+    assert_eq!(machine_state(&world), before);
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_explicit_allowance_lets_a_guarded_path_change_and_keeps_the_original() {
+    let mut first = names_kubelet_conf("rendered-worker-1");
+    let annotations = [(
+        "mco.dev/allow-guarded-paths".to_owned(),
+        "/etc/kubernetes/kubelet.conf".to_owned(),
+    )];
+    first.object_mut().metadata.annotations = Some(annotations.into());
+    let mut world = World::new(&first).await;
+    lay_out_kubeadm(&world);
+    let before = machine_state(&world);
+    world.annotate(annotation::CURRENT_CONFIG, first.name()).await;
+    world.target(&first).await;
+    world.write(paths::FORCE_FILE, "");
+    world.start_daemon();
+    world.until_done(&first).await;
+    assert!(
+        world
+            .read("/etc/kubernetes/kubelet.conf")
+            .contains("KubeletConfiguration")
+    );
+    let nothing = config("rendered-worker-2", &json!({}));
+    world.publish_and_target(&nothing).await;
+    world.until_done(&nothing).await;
+    world.stop_daemon().await;
+    assert_eq!(machine_state(&world), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_that_was_installed_from_its_config_has_no_guarded_paths() {
+    let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
+    let second = names_kubelet_conf("rendered-worker-2");
+    let mut world = World::installed(&first).await;
+    world.start_daemon();
+    world.until_done(&first).await;
+    world.publish_and_target(&second).await;
+    world.until_done(&second).await;
+    assert!(has(&world.annotations().await, annotation::STATE, "Done"));
+    world.stop_daemon().await;
+}

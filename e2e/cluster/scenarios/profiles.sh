@@ -1,0 +1,43 @@
+# Which scenarios a profile runs, in their order. A scenario is a function in one of the files beside this one.
+# shellcheck shell=bash
+
+profile_scenarios() { # PROFILE
+    local start=(
+        installs_as_documented
+        nodes_are_adopted
+        it_can_be_applied_again
+    )
+    local quick=(
+        a_file_reaches_all_workers_with_drain_and_reboot
+        kernel_arguments_are_set_by_a_daemon_in_a_pod
+        the_only_control_plane_node_is_updated_without_a_drain
+        drift_is_reported_and_healed_by_hand
+        the_machines_tools_run_from_the_daemons_pod
+        the_components_are_quiet
+    )
+    local more=(
+        mco_is_upgraded_during_a_rollout
+        keys_units_and_a_kubelet_drop_in_are_applied
+        a_custom_pool_takes_a_node_over
+        a_pause_holds_the_rollout
+        an_administrators_cordon_stays
+        an_administrator_drains_the_other_node
+        a_budget_that_allows_nothing_holds_the_drain
+        the_leader_is_killed_during_a_drain
+        the_api_server_restarts_during_a_rollout
+        a_node_is_deleted_during_a_rollout
+        a_node_does_not_come_back_for_a_while
+    )
+    local ha=(
+        a_file_reaches_all_workers_with_drain_and_reboot
+        the_control_plane_is_updated_one_node_at_a_time
+        the_leader_is_killed_during_a_drain
+        mco_is_upgraded_during_a_rollout
+    )
+    case $1 in
+        quick) printf '%s\n' "${start[@]}" "${quick[@]}" uninstalls_with_a_dead_node ;;
+        full) printf '%s\n' "${start[@]}" "${quick[@]}" "${more[@]}" uninstalls_with_a_dead_node ;;
+        ha) printf '%s\n' "${start[@]}" "${ha[@]}" uninstalls_with_a_dead_node ;;
+        *) fail "unknown profile $1 (expected quick, full or ha)" ;;
+    esac
+}
