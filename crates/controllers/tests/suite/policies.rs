@@ -113,7 +113,7 @@ async fn no_more_nodes_break_than_the_policy_allows() {
         .await;
     // The status is written when a phase or the list of failures changes, and not for every node.
     let writes = cluster.writes.snapshot();
-    assert!(cluster.writes.of("rolloutpolicies/status") <= 60, "{writes:#?}");
+    assert!(cluster.writes.of("rolloutpolicies/status") <= 10, "{writes:#?}");
 
     // What failed no longer counts, so two more may fail.
     let failed = broken(&cluster).await;

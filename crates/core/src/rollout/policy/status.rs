@@ -117,7 +117,8 @@ fn next_of_pool(
     let is_idle = state.failures.under_way == 0;
     let sent = u32::try_from(state.sent).unwrap_or(u32::MAX);
     status.settled = match status.settled.take() {
-        _ if !is_idle => None,
+        // Only gates depend on it, and a status that changes with every node costs a write per node.
+        _ if !is_idle || policy.spec.gates.is_empty() => None,
         Some(settled) if settled.sent == sent => Some(settled),
         _ => Some(SettledRollout {
             at: round_up(now),
