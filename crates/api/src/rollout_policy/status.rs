@@ -43,6 +43,7 @@ pub enum RolloutPhase {
     /// All nodes are updated.
     #[default]
     Done,
+    /// Nodes are being updated.
     Progressing,
     /// The time after a wave.
     Soaking,
@@ -69,6 +70,7 @@ pub struct PoolRolloutStatus {
     #[serde(deserialize_with = "null_is_default")]
     pub target: String,
 
+    /// The state of the rollout.
     #[serde(deserialize_with = "null_is_default")]
     pub phase: RolloutPhase,
 
@@ -136,8 +138,10 @@ pub struct SettledRollout {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["node"]))]
 pub struct NodeNote {
+    /// Name of the node.
     #[serde(deserialize_with = "null_is_default")]
     pub node: String,
+    /// What it reports, or why it is listed.
     #[serde(deserialize_with = "null_is_default")]
     pub message: String,
 }
@@ -148,6 +152,7 @@ pub struct NodeNote {
 pub struct RevertedRollout {
     /// The config that the nodes go back to.
     pub to: String,
+    /// When the rollout was given up.
     #[schemars(schema_with = "schema::time")]
     pub at: Time,
     /// Why.
@@ -160,6 +165,7 @@ pub struct RevertedRollout {
 pub struct GateResult {
     /// Name of the gate.
     pub name: String,
+    /// Whether it lets the rollout continue.
     pub passed: bool,
     /// Whether it could be checked at all.
     pub reachable: bool,
