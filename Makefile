@@ -22,7 +22,6 @@ e2e: ## Run the suites against real components, which it installs (as root, on D
 	e2e/switch/run
 	e2e/rollout/run
 	e2e/cluster/run --profile full
-	e2e/cluster/run --profile ha
 	e2e/image/run
 	e2e/firstboot/run
 	e2e/node/run

@@ -13,7 +13,24 @@ draining_worker() {
 other_worker() { tr ' ' '\n' <<<"$WORKERS" | grep -vx "$1"; } # WORKER
 
 # begins_to_roll_out CONTENT: changes /etc/hello and returns when a worker is being drained, in $first; $other is the other.
+# A pod on each worker needs its whole grace period, so that a drain lasts.
 begins_to_roll_out() {
+    local machine
+    for machine in $WORKERS; do
+        kubectl delete pod "lingers-on-$machine" --ignore-not-found --force --grace-period=0 >/dev/null 2>&1
+        kubectl apply -f - >/dev/null <<END
+apiVersion: v1
+kind: Pod
+metadata: {name: lingers-on-$machine}
+spec:
+  terminationGracePeriodSeconds: 10
+  nodeName: $machine
+  containers: [{name: lingers, image: $PAUSE_IMAGE, imagePullPolicy: Never, args: [linger]}]
+END
+    done
+    for machine in $WORKERS; do
+        kubectl wait --for=condition=Ready "pod/lingers-on-$machine" --timeout=60s >/dev/null
+    done
     before=$(target_of worker)
     machine_config 50-hello worker /etc/hello "$1" >/dev/null
     eventually 120 "a drain is under way" draining_worker
@@ -48,7 +65,7 @@ the_api_server_restarts_during_a_rollout() {
     rollout_ends restarted
 }
 
-# The former image, the next one, and the former again, each while a node is being drained.
+# From the former image to the next one while a node is being drained, and back afterwards.
 mco_is_upgraded_during_a_rollout() {
     local before first other machine cordons=() boots=()
     next_mco_image
