@@ -7,7 +7,7 @@ use mco_core::config::disruption::{
 use mco_core::config::guarded::{self, GuardedPath};
 use mco_core::config::problem::Problem;
 use mco_core::config::reconcilable::{self, Overrides};
-use mco_host::os::{OsChange, OsError};
+use mco_host::os::{OsBackend, OsChange, OsError, fips_enabled};
 use mco_host::systemd::{ServiceAction, ServiceError};
 use mco_host::{Machine, PowerError, Reboot};
 use thiserror::Error;
@@ -33,6 +33,8 @@ pub struct ApplyRequest<'a> {
     pub circumstances: Circumstances,
     /// The reason of a reboot that is due regardless of this change.
     pub reboot_owed: Option<&'a str>,
+    /// The OS change that is staged for that reboot.
+    pub pending_os: Option<&'a OsChange>,
     pub custody: Custody,
 }
 
@@ -42,6 +44,8 @@ pub enum Circumstances {
     Cluster,
     /// There is no cluster. Directories and links may change, because no other component will create them.
     Standalone,
+    /// There is no cluster yet, and the machine's own tools may be older than its image.
+    FirstBoot,
 }
 
 /// A change that is possible, with its cost.
@@ -131,7 +135,8 @@ pub fn prepare<'a>(
     request: &ApplyRequest<'a>,
 ) -> Result<PreparedApply<'a>, ConfigApplyError> {
     let ApplyRequest { old, new, .. } = *request;
-    let obstacles = obstacles(request);
+    let mut obstacles = obstacles(request);
+    obstacles.extend(fips_obstacle(machine, new)?);
     if !obstacles.is_empty() {
         return Err(ConfigApplyError::Irreconcilable(obstacles));
     }
@@ -144,6 +149,7 @@ pub fn prepare<'a>(
         backend: machine.os.backend(),
         state: &state,
         architecture: std::env::consts::ARCH,
+        pending: request.pending_os,
     };
     let mut diff = difference(old, new);
     if image_to_stage(new, &diff, place).is_none() {
@@ -155,14 +161,17 @@ pub fn prepare<'a>(
     let cost = disruption::cost(&diff, request.policy, &registries(old, new));
     let live_content = match request.circumstances {
         Circumstances::Cluster => LiveContentSource::FromCluster,
-        Circumstances::Standalone => LiveContentSource::FromConfig,
+        Circumstances::Standalone | Circumstances::FirstBoot => LiveContentSource::FromConfig,
     };
     let plan = plan::plan(machine, old, new, live_content, request.custody)?;
     let guarded = guard::refused(machine, &plan, request)?;
     if !guarded.is_empty() {
         return Err(ConfigApplyError::Guarded(guarded));
     }
-    let os = os_change(old, new, &diff, place)?;
+    let mut os = os_change(old, new, &diff, place)?;
+    if let Some(change) = &mut os {
+        change.first_boot = request.circumstances == Circumstances::FirstBoot;
+    }
     if let Some(change) = &os {
         machine.os.check(&machine.root, change)?;
     }
@@ -253,13 +262,34 @@ pub fn difference(old: &NodeConfig, new: &NodeConfig) -> ConfigDiff {
 fn obstacles(request: &ApplyRequest<'_>) -> Vec<Problem> {
     let mut obstacles = reconcilable::obstacles(request.old, request.new, request.overrides);
     // No installation has created the directories and links of an adopted machine.
-    if request.circumstances == Circumstances::Standalone || !request.custody.is_installed() {
+    if request.circumstances != Circumstances::Cluster || !request.custody.is_installed() {
         obstacles.retain(|problem| {
             !["spec.config.storage.directories", "spec.config.storage.links"].contains(&problem.path.as_str())
         });
         obstacles.extend(reconcilable::first_boot_only(request.old, request.new));
     }
     obstacles
+}
+
+/// Compares the config's FIPS flag with the kernel's mode, which is decided when a machine is installed. The OS of a
+/// package-mode machine is not ours: it may be in FIPS mode without a config that says so.
+fn fips_obstacle(machine: &Machine, new: &NodeConfig) -> Result<Option<Problem>, ConfigApplyError> {
+    let Some(enabled) = fips_enabled(&machine.root).map_err(OsError::from)? else {
+        return Ok(None);
+    };
+    let wanted = new.object.spec.fips;
+    let own_choice = machine.os.backend() == OsBackend::PackageMode && !wanted;
+    Ok((wanted != enabled && !own_choice).then(|| {
+        let (flag, mode) = if wanted { ("true", "not in FIPS mode") } else { ("false", "in FIPS mode") };
+        Problem::new(
+            "spec.fips",
+            "detected change to FIPS flag; refusing to modify FIPS on a running cluster",
+        )
+        .with_hint(format!(
+            "the config has fips: {flag}, and the kernel of this machine is {mode}; move the machine to another pool, or \
+             install it again"
+        ))
+    }))
 }
 
 fn aftermath(cost: &Cost, owed: Option<&str>, new: &NodeConfig) -> Aftermath {

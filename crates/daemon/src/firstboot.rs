@@ -6,9 +6,7 @@ use mco_api::MachineConfig;
 use mco_core::config::disruption::DisruptionPolicy;
 use mco_core::config::extensions;
 use mco_core::config::reconcilable::Overrides;
-use mco_host::os::{
-    OsBackend, OsError, OsState, missing_kernel_arguments, same_image, split_kernel_arguments,
-};
+use mco_host::os::{OsBackend, OsError, OsState, missing_kernel_arguments, split_kernel_arguments};
 use mco_host::{FsError, Machine, Reboot, RootedPath};
 
 use crate::apply::{self, ApplyRequest, ApplyResult, Circumstances};
@@ -44,7 +42,13 @@ pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, O
     if let Some(object) = disk::machine_config(&machine.root, paths::REVERT_CONFIG)? {
         return come_back(machine, object, reboots);
     }
-    once::settle_past(machine, &Uninterrupted)?;
+    if let Some(because) = once::settle_past(machine, &Uninterrupted)? {
+        // The kubelet must not start on a system that is about to be replaced.
+        let journal =
+            transaction::read_journal(&machine.root).map_err(transaction::TransactionFailure::from)?;
+        let config = journal.map(|journal| journal.to).unwrap_or_default();
+        return boot_into(machine, config, &because, reboots);
+    }
     let Some(object) = disk::machine_config(&machine.root, paths::ENCAPSULATED)? else {
         return Ok(FirstBoot::NotNeeded);
     };
@@ -73,8 +77,9 @@ pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, O
         new: &new,
         policy: &DisruptionPolicy::default(),
         overrides: Overrides::default(),
-        circumstances: Circumstances::Standalone,
+        circumstances: Circumstances::FirstBoot,
         reboot_owed: Some(&because),
+        pending_os: None,
         custody: Custody::Installed,
     };
     let prepared = apply::prepare(machine, &request)?.with_steps(revert::leftovers(&machine.root)?);
@@ -113,6 +118,7 @@ fn come_back(
         // Certificates on disk are newer than the recorded config.
         circumstances: Circumstances::Cluster,
         reboot_owed: None,
+        pending_os: None,
         custody: Custody::of(&machine.root)?,
     };
     let mut prepared = apply::prepare(machine, &request)?;
@@ -138,20 +144,27 @@ fn finish(
     let settled = journal
         .map(|journal| apply::settle(machine, journal, &Uninterrupted))
         .transpose()?;
-    match (settled, reboots) {
-        (None | Some(ApplyResult::Done), _) => Ok(FirstBoot::Complete { config }),
-        (Some(ApplyResult::AwaitingBoot { .. }), RebootPolicy::Never) => {
-            Ok(FirstBoot::NeedsReboot { config })
-        }
-        (Some(ApplyResult::AwaitingBoot { because }), RebootPolicy::WhenNeeded) => {
-            match apply::reboot(machine, &because)? {
-                Reboot::Queued => Ok(FirstBoot::Rebooting { config }),
-                Reboot::Simulated => {
-                    once::settle_past(machine, &Uninterrupted)?;
-                    Ok(FirstBoot::Complete { config })
-                }
-            }
-        }
+    match settled {
+        None | Some(ApplyResult::Done) => Ok(FirstBoot::Complete { config }),
+        Some(ApplyResult::AwaitingBoot { because }) => boot_into(machine, config, &because, reboots),
+    }
+}
+
+fn boot_into(
+    machine: &Machine,
+    config: String,
+    because: &str,
+    reboots: RebootPolicy,
+) -> Result<FirstBoot, OnceError> {
+    if reboots == RebootPolicy::Never {
+        return Ok(FirstBoot::NeedsReboot { config });
+    }
+    match apply::reboot(machine, because)? {
+        Reboot::Queued => Ok(FirstBoot::Rebooting { config }),
+        Reboot::Simulated => match once::settle_past(machine, &Uninterrupted)? {
+            None => Ok(FirstBoot::Complete { config }),
+            Some(_) => Ok(FirstBoot::NeedsReboot { config }),
+        },
     }
 }
 
@@ -179,12 +192,10 @@ pub fn expected(machine: &Machine) -> Result<Option<NodeConfig>, OnceError> {
 /// Returns the config with the running OS in place of the desired one.
 pub fn as_running(machine: &Machine, mut config: NodeConfig) -> Result<NodeConfig, OsError> {
     let state = machine.os.state(&machine.root)?;
-    if machine.os.backend() != OsBackend::PackageMode {
-        let runs = state.image.clone().unwrap_or_default();
-        if !config.os_image().is_empty() && !same_image(&runs, config.os_image()) {
-            config.built_image = None;
-            config.object_mut().spec.os_image_url = runs;
-        }
+    let image_based = machine.os.backend() != OsBackend::PackageMode;
+    if image_based && !config.os_image().is_empty() && !state.runs(config.os_image()) {
+        config.built_image = None;
+        config.object_mut().spec.os_image_url = state.image.clone().unwrap_or_default();
     }
     let is_built = config.built_image.is_some();
     let spec = &mut config.object_mut().spec;

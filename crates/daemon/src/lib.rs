@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod apply;
+pub mod boot_proof;
 pub mod config;
 pub mod custody;
 pub mod disk;
@@ -17,6 +18,7 @@ pub mod live;
 pub mod member;
 pub mod once;
 pub mod os_change;
+pub mod os_stage;
 pub mod paths;
 pub mod plan;
 pub mod revert;
@@ -24,3 +26,4 @@ pub mod status;
 pub mod target;
 pub mod transaction;
 pub mod validate;
+pub mod watchdog;

@@ -2,16 +2,18 @@
 
 use mco_core::config::disruption::DisruptionPolicy;
 use mco_core::config::reconcilable::Overrides;
+use mco_host::os::OsChange;
 use mco_host::{FsError, Machine, PowerError, Reboot, RootedPath};
 use thiserror::Error;
 
 use crate::apply::{self, ApplyRequest, ApplyResult, Circumstances, ConfigApplyError};
+use crate::boot_proof::{self, BootProof};
 use crate::config::NodeConfig;
 use crate::custody::Custody;
 use crate::disk::{self, DiskError};
 use crate::paths;
 use crate::transaction::{self, Checkpoints, Journal, Recovered, TransactionError, TransactionFailure};
-use crate::validate::{self, Mismatch, ValidateError};
+use crate::validate::{Mismatch, ValidateError};
 
 /// Whether a change that needs a reboot may request it at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +85,10 @@ pub fn apply(
 ) -> Result<OnceOutcome, OnceError> {
     let _lock = lock(machine)?;
     let owed = settle_past(machine, checkpoints)?;
+    let waiting = match &owed {
+        Some(_) => transaction::read_journal(&machine.root).map_err(TransactionFailure::from)?,
+        None => None,
+    };
     let old = disk::current_config(&machine.root)?.unwrap_or_else(NodeConfig::empty);
     // Without a cluster nothing is declared: the starting point is the record on disk, or nothing.
     let custody = match Custody::of(&machine.root)? {
@@ -96,6 +102,7 @@ pub fn apply(
         overrides: Overrides::default(),
         circumstances: Circumstances::Standalone,
         reboot_owed: owed.as_deref(),
+        pending_os: waiting.as_ref().and_then(|journal| journal.os.as_ref()),
         custody,
     };
     let prepared = apply::prepare(machine, &request)?;
@@ -104,7 +111,8 @@ pub fn apply(
         transaction::read_journal(&machine.root).map_err(TransactionFailure::from)?,
     ) {
         (Some(because), Some(journal))
-            if prepared.changed_paths().next().is_none() && prepared.system_change().is_none() =>
+            if prepared.changed_paths().next().is_none()
+                && prepared.system_change().is_none_or(OsChange::repeats_replaced) =>
         {
             // The same config again, still waiting for the same reboot.
             return finish(machine, &journal, because.clone(), reboots, 0, checkpoints);
@@ -135,8 +143,10 @@ pub fn settle_past(machine: &Machine, checkpoints: &dyn Checkpoints) -> Result<O
     if machine.power.boot_id(&machine.root)? == journal.boot {
         return Ok(journal.aftermath.reboot);
     }
-    prove_boot(machine, &journal, checkpoints)?;
-    Ok(None)
+    match prove_boot(machine, &journal, checkpoints)? {
+        BootProof::Proven => Ok(None),
+        BootProof::AnotherBoot { because } => Ok(Some(because)),
+    }
 }
 
 /// Like [`settle_past`], but leaves a change that waits for a reboot, or for its proof, to the caller.
@@ -156,19 +166,17 @@ pub fn settle_past_unproven(
     }
 }
 
-/// Validates the machine after it has booted into the change.
+/// Examines the machine after it has booted into the change, and drops the old state if the change is proven.
 pub fn prove_boot(
     machine: &Machine,
     journal: &Journal,
     checkpoints: &dyn Checkpoints,
-) -> Result<(), OnceError> {
-    if let Some(config) = disk::current_config(&machine.root)? {
-        let mismatches = validate::validate(machine, &config)?;
-        if !mismatches.is_empty() {
-            return Err(OnceError::Unproven(mismatches));
-        }
+) -> Result<BootProof, OnceError> {
+    let proof = boot_proof::examine(machine, journal, checkpoints)?;
+    if proof == BootProof::Proven {
+        transaction::prove(machine, journal, checkpoints)?;
     }
-    Ok(transaction::prove(machine, journal, checkpoints)?)
+    Ok(proof)
 }
 
 fn finish(
@@ -184,10 +192,10 @@ fn finish(
     }
     match apply::reboot(machine, &because)? {
         Reboot::Queued => Ok(OnceOutcome::Rebooting { because, changed }),
-        Reboot::Simulated => {
-            prove_boot(machine, journal, checkpoints)?;
-            Ok(OnceOutcome::Applied { changed })
-        }
+        Reboot::Simulated => match prove_boot(machine, journal, checkpoints)? {
+            BootProof::Proven => Ok(OnceOutcome::Applied { changed }),
+            BootProof::AnotherBoot { because } => Ok(OnceOutcome::NeedsReboot { because, changed }),
+        },
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use mco_core::config::diff::ConfigDiff;
 use mco_core::config::extensions::{self, EXTENSIONS, KernelType};
-use mco_host::os::{KernelSwap, OsBackend, OsChange, OsState, same_image, split_kernel_arguments};
+use mco_host::os::{KernelSwap, OsBackend, OsChange, OsState, split_kernel_arguments};
 use thiserror::Error;
 
 use crate::config::NodeConfig;
@@ -38,6 +38,9 @@ pub struct OsChangeContext<'a> {
     pub backend: OsBackend,
     pub state: &'a OsState,
     pub architecture: &'a str,
+    /// The change that is staged for a boot that is due. The new change takes its place, so it contains what of it
+    /// is still wanted.
+    pub pending: Option<&'a OsChange>,
 }
 
 /// Returns the change to stage for the next boot; `None` if there is none.
@@ -51,8 +54,9 @@ pub fn os_change(
         image: image_to_stage(new, diff, place).map(str::to_owned),
         ..OsChange::default()
     };
-    if diff.kernel_arguments.is_some() {
-        change.delete_kernel_arguments = tokens(&old.object.spec.kernel_arguments);
+    let pending_arguments = place.pending.is_some_and(OsChange::touches_kernel_arguments);
+    if diff.kernel_arguments.is_some() || pending_arguments {
+        change.delete_kernel_arguments = booted_arguments(old, place.pending);
         change.append_kernel_arguments = tokens(&new.object.spec.kernel_arguments);
     }
     // A built image already contains the kernel and the extensions.
@@ -62,7 +66,25 @@ pub fn os_change(
         change.packages_image = Some(new.object.spec.base_os_extensions_container_image.clone())
             .filter(|image| !image.is_empty());
     }
-    Ok(Some(change).filter(|change| !change.is_empty()))
+    let Some(pending) = place.pending else {
+        return Ok(Some(change).filter(|change| !change.is_empty()));
+    };
+    let pending = OsChange {
+        replaces: None,
+        ..pending.clone()
+    };
+    change.replaces = Some(Box::new(pending));
+    Ok(Some(change))
+}
+
+/// Returns the arguments of our configs that the running kernel may have.
+fn booted_arguments(old: &NodeConfig, pending: Option<&OsChange>) -> Vec<String> {
+    let old = tokens(&old.object.spec.kernel_arguments);
+    let Some(pending) = pending.filter(|pending| pending.touches_kernel_arguments()) else {
+        return old;
+    };
+    // The old config's arguments are those of the pending change, which has not booted.
+    pending.delete_kernel_arguments.clone()
 }
 
 /// Returns the image, unless it is already booted or the system is not image-based.
@@ -72,15 +94,10 @@ pub fn image_to_stage<'a>(
     place: OsChangeContext<'_>,
 ) -> Option<&'a str> {
     let wanted = new.os_image();
-    let runs = || {
-        place
-            .state
-            .image
-            .as_deref()
-            .is_some_and(|booted| same_image(booted, wanted))
-    };
-    let applies = diff.os_image.is_some() && !wanted.is_empty() && place.backend != OsBackend::PackageMode;
-    (applies && !runs()).then_some(wanted)
+    let pending = place.pending.is_some_and(|pending| pending.image.is_some());
+    let changes = diff.os_image.is_some() || pending;
+    let applies = changes && !wanted.is_empty() && place.backend != OsBackend::PackageMode;
+    (applies && !place.state.runs(wanted)).then_some(wanted)
 }
 
 fn change_kernel(
@@ -89,7 +106,8 @@ fn change_kernel(
     place: OsChangeContext<'_>,
     change: &mut OsChange,
 ) -> Result<(), OsChangeError> {
-    if diff.kernel_type.is_none() && change.image.is_none() {
+    let pending = place.pending.is_some_and(|pending| pending.kernel.is_some());
+    if diff.kernel_type.is_none() && change.image.is_none() && !pending {
         return Ok(());
     }
     let replace = |install: &[&str]| KernelSwap::Replace {
@@ -97,12 +115,19 @@ fn change_kernel(
         install: owned(install),
     };
     change.kernel = match KernelType::canonical(&new.object.spec.kernel_type) {
+        // What is swapped now counts, not what the pending change would have swapped.
+        KernelType::Default if pending => is_swapped(place.state).then_some(KernelSwap::Reset),
         KernelType::Default => diff.kernel_type.is_some().then_some(KernelSwap::Reset),
         KernelType::Realtime => Some(replace(&REALTIME_KERNEL)),
         KernelType::Pages64k if place.architecture == "aarch64" => Some(replace(&LARGE_PAGES_KERNEL)),
         KernelType::Pages64k => return Err(OsChangeError::LargePagesElsewhere),
     };
     Ok(())
+}
+
+fn is_swapped(state: &OsState) -> bool {
+    let other = |package: &String| package.starts_with("kernel-rt-") || package.starts_with("kernel-64k-");
+    state.packages.iter().any(other)
 }
 
 fn change_extensions(
@@ -116,7 +141,8 @@ fn change_extensions(
     if !unknown.is_empty() {
         return Err(OsChangeError::UnknownExtensions(unknown.join(" ")));
     }
-    if diff.extensions.is_none() && (wanted.is_empty() || change.image.is_none()) {
+    let pending = place.pending.is_some_and(OsChange::touches_packages);
+    if diff.extensions.is_none() && (wanted.is_empty() || change.image.is_none()) && !pending {
         return Ok(());
     }
     let required: BTreeSet<&str> = extensions::packages(wanted.iter().map(String::as_str))
@@ -135,6 +161,21 @@ fn change_extensions(
         .map(|it| (*it).to_owned())
         .collect();
     Ok(())
+}
+
+/// Returns how many local changes of the booted image neither a config's extensions nor its kernel type has made.
+pub fn unsupported_packages(state: &OsState) -> usize {
+    let kernels = DEFAULT_KERNEL
+        .iter()
+        .chain(&REALTIME_KERNEL)
+        .chain(&LARGE_PAGES_KERNEL);
+    let extensions = EXTENSIONS.iter().flat_map(|extension| extension.packages);
+    let known: BTreeSet<&str> = kernels.chain(extensions).copied().collect();
+    let unknown = state
+        .local_changes
+        .iter()
+        .filter(|package| !known.contains(package.as_str()));
+    unknown.count()
 }
 
 fn tokens(entries: &[String]) -> Vec<String> {
@@ -166,6 +207,7 @@ mod tests {
             backend: OsBackend::RpmOstree,
             state,
             architecture: "x86_64",
+            pending: None,
         };
         os_change(&old, &new, &diff(&old, &new), place).unwrap()
     }
@@ -269,9 +311,70 @@ mod tests {
             backend: OsBackend::RpmOstree,
             state: &state,
             architecture: "x86_64",
+            pending: None,
         };
         let result = os_change(&empty, &pages, &diff(&empty, &pages), place);
         assert_eq!(result, Err(OsChangeError::LargePagesElsewhere));
+    }
+
+    #[test]
+    fn packages_that_no_config_has_layered_are_counted() {
+        let state = OsState {
+            local_changes: owned(&["usbguard", "kernel", "kernel-rt-core", "htop", "./local.rpm"]),
+            ..OsState::default()
+        };
+        assert_eq!(unsupported_packages(&state), 2);
+        assert_eq!(unsupported_packages(&OsState::default()), 0);
+    }
+
+    #[test]
+    fn a_change_before_the_due_boot_keeps_what_is_staged_and_still_wanted() {
+        let state = OsState {
+            image: Some("quay.io/os@sha256:1".to_owned()),
+            kernel_arguments: owned(&["base"]),
+            ..OsState::default()
+        };
+        let after = |old: &Value, new: &Value, pending: &OsChange| {
+            let (old, new) = (config(old), config(new));
+            let place = OsChangeContext {
+                backend: OsBackend::RpmOstree,
+                state: &state,
+                architecture: "x86_64",
+                pending: Some(pending),
+            };
+            os_change(&old, &new, &diff(&old, &new), place).unwrap()
+        };
+        let (first, image) = (
+            json!({"osImageURL": "quay.io/os@sha256:1"}),
+            "quay.io/os@sha256:2",
+        );
+        let second = json!({"osImageURL": image});
+        let pending = change(&first, &second, &state).unwrap();
+        assert!(
+            after(&second, &second, &pending).unwrap().repeats_replaced(),
+            "the same again"
+        );
+
+        let third = json!({"osImageURL": image, "kernelArguments": ["nosmt"]});
+        let both = after(&second, &third, &pending).unwrap();
+        assert_eq!(both.image.as_deref(), Some(image), "the staged image is not lost");
+        assert_eq!(both.append_kernel_arguments, ["nosmt"]);
+        assert_eq!(both.replaces.as_deref(), Some(&pending));
+
+        let fourth = json!({"osImageURL": image, "kernelArguments": ["quiet"]});
+        let next = after(&third, &fourth, &both).unwrap();
+        assert_eq!(
+            next.delete_kernel_arguments, [""; 0],
+            "the running kernel has none of them"
+        );
+        assert_eq!(next.append_kernel_arguments, ["quiet"]);
+        assert_eq!(
+            next.replaces.as_deref().map(|it| it.replaces.is_none()),
+            Some(true)
+        );
+
+        let back = after(&fourth, &first, &next).unwrap();
+        assert!(back.is_plain_boot() && !back.is_empty(), "{back:?}");
     }
 
     #[test]
@@ -285,6 +388,7 @@ mod tests {
             backend: OsBackend::PackageMode,
             state: &state,
             architecture: "x86_64",
+            pending: None,
         };
         assert_eq!(os_change(&old, &new, &diff(&old, &new), place).unwrap(), None);
     }

@@ -39,6 +39,16 @@ pub const NO_ORIGINAL_SUFFIX: &str = ".mcdnoorig";
 pub const JOURNAL: &str = "/etc/machine-config-daemon/transaction.json";
 /// The journal for rolling back the same transaction, written in advance. Specific to this implementation.
 pub const UNDO_JOURNAL: &str = "/etc/machine-config-daemon/transaction-undo.json";
+/// The old contents of the files of the current transaction, away from the directories that services read. Specific to
+/// this implementation.
+pub const OLD_CONTENTS: &str = "/etc/machine-config-daemon/old";
+/// What is staged for the next boot. Specific to this implementation.
+pub const STAGED_DEPLOYMENT: &str = "/run/machine-config-daemon/staged-deployment.json";
+/// An OS deployment that is being rolled back, and why. In `/var`, which all deployments share. Specific to this
+/// implementation.
+pub const ROLLBACK_REQUEST: &str = "/var/lib/machine-config-daemon/rollback.json";
+/// The target that was rolled back, and why; it is not attempted again. Specific to this implementation.
+pub const ROLLED_BACK: &str = "/etc/machine-config-daemon/rolled-back.json";
 /// The lock of the one daemon that may change the machine. Specific to this implementation.
 pub const LOCK: &str = "/run/machine-config-daemon/lock";
 

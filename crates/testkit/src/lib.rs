@@ -3,6 +3,7 @@
 #![allow(clippy::print_stderr, reason = "tests print notes")]
 
 pub mod metrics;
+pub mod os_double;
 
 use std::path::{Path, PathBuf};
 

@@ -54,6 +54,9 @@ pub const HOLD_PREFIX: &str = "mco.dev/hold.";
 /// rollout resume`, `promote` and `abort`.
 pub const ROLLOUT_CONTROL: &str = "mco.dev/rollout-control";
 
+/// On a Node that waits for its turn: the rendered config whose OS is already staged.
+pub const STAGED_CONFIG: &str = "mco.dev/staged-config";
+
 /// On a MachineConfig: the guarded paths and units that it may change on adopted nodes, separated by commas. On a rendered
 /// MachineConfig: those that its sources name and allow.
 pub const ALLOW_GUARDED_PATHS: &str = "mco.dev/allow-guarded-paths";

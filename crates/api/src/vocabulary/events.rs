@@ -83,6 +83,9 @@ pub mod daemon {
     pub const PREFLIGHT_CONFIG_DRIFT_CHECK_FAILED: &str = "PreflightConfigDriftCheckFailed";
     pub const ON_DISK_STATE_VALIDATION_FAILED: &str = "OnDiskStateValidationFailed";
     pub const FAILED_FINALIZATION: &str = "FailedFinalization";
+    pub const OS_ROLLED_BACK: &str = "OSRolledBack";
+    pub const OS_STAGED_AHEAD: &str = "OSStagedAhead";
+    pub const FAILED_TO_STAGE_AHEAD: &str = "FailedToStageAhead";
     pub const GOT_SIGTERM_DURING_UPDATE: &str = "GotSigtermDuringUpdate";
 }
 

@@ -14,6 +14,7 @@ pub mod holds;
 pub mod messages;
 mod node;
 mod node_annotations;
+mod node_health;
 pub mod node_progress;
 pub mod patch;
 pub mod pinned_images;
@@ -22,6 +23,7 @@ mod plan;
 pub mod policy;
 pub mod pool_status;
 mod pool_validation;
+pub mod stage_ahead;
 pub mod target;
 mod view;
 mod waves;
@@ -30,6 +32,7 @@ pub use decide::{plan, plan_pool};
 pub use drift_policy::DriftPolicy;
 pub use node::NodeView;
 pub use node_annotations::NodeAnnotations;
+pub use node_health::NodeHealth;
 pub use plan::{
     Because, ContestedNode, Held, HeldReason, NodeAction, PlannedEvent, PlannedEventKind, PoolPlan,
     RolloutPlan, Taken, TakenBy, UnavailableBudget,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use mco_api::vocabulary::annotations::{DRIFT_POLICY, node as annotation};
-use mco_api::vocabulary::{node_state, topology};
+use mco_api::vocabulary::{node_state, taints, topology};
 
 use super::control_plane::is_control_plane_node;
 use super::drain::{DrainRecord, DrainVerb, timing};
@@ -47,6 +47,8 @@ pub struct NodeAnnotations<S = String> {
     pub finalization_failure: Option<S>,
     /// The resourceVersion of the ControllerConfig whose certificates are on disk.
     pub synced_controller_config: Option<S>,
+    /// The node has the taint of a pending update: it waits for its turn, or is being updated.
+    pub awaits_update: bool,
 }
 
 impl<'a> NodeAnnotations<&'a str> {
@@ -57,6 +59,7 @@ impl<'a> NodeAnnotations<&'a str> {
         Self {
             // The topology is annotated on all nodes; workers of a single-node control plane can be drained.
             single_replica: read.single_replica && is_control_plane_node(node),
+            awaits_update: has_update_taint(node),
             ..read
         }
     }
@@ -84,6 +87,7 @@ impl<'a> NodeAnnotations<&'a str> {
             drift_policy: text(DRIFT_POLICY).map(DriftPolicy::from_annotation),
             finalization_failure: text(annotation::OSTREE_FINALIZE_STAGED_FAILURE),
             synced_controller_config: text(annotation::LAST_SYNCED_CONTROLLER_CONFIG),
+            awaits_update: false,
         }
     }
 
@@ -110,8 +114,14 @@ impl<'a> NodeAnnotations<&'a str> {
             drift_policy: self.drift_policy,
             finalization_failure: owned(self.finalization_failure),
             synced_controller_config: owned(self.synced_controller_config),
+            awaits_update: self.awaits_update,
         }
     }
+}
+
+fn has_update_taint(node: &Node) -> bool {
+    let mut found = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    found.any(|taint| taint.key == taints::UPDATE_IN_PROGRESS)
 }
 
 impl NodeAnnotations {

@@ -9,7 +9,7 @@ use mco_api::vocabulary::annotations::DRIFT_POLICY;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration};
 use mco_core::config::rules::AdministratorRules;
-use mco_core::rollout::DriftPolicy;
+use mco_core::rollout::{DriftPolicy, NodeHealth};
 use mco_runtime::{FieldManager, Lenient};
 use serde_json::json;
 
@@ -112,6 +112,13 @@ impl AgentClient {
     /// Patches the node's annotations (a value of `None` removes one) and returns the updated Node.
     pub async fn write(&self, report: &NodeReport) -> Result<Node, AgentError> {
         self.annotate(json!(report)).await
+    }
+
+    /// Returns the node's health in this boot.
+    pub async fn health(&self, boot_id: &str) -> Result<NodeHealth, AgentError> {
+        let node = self.nodes().get(&self.node).await;
+        let node = node.map_err(failed(format!("read node {}", self.node)))?;
+        Ok(NodeHealth::of_node(&node, boot_id))
     }
 
     pub async fn introduce(&self, annotations: &BTreeMap<String, String>) -> Result<Node, AgentError> {

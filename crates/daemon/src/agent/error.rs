@@ -60,6 +60,11 @@ pub enum AgentError {
     },
     #[error("{}", messages::uncordon_timed_out(.0))]
     UncordonTimeout(String),
+    #[error(
+        "the update to {config} was rolled back: {because}. Set another target, or create {} to attempt it again",
+        crate::paths::FORCE_FILE
+    )]
+    RolledBack { config: String, because: String },
     #[error(transparent)]
     Apply(Box<ConfigApplyError>),
     #[error(transparent)]
@@ -105,6 +110,7 @@ impl AgentError {
         match self {
             Self::Unreconcilable { .. } => Some(event::FAILED_TO_RECONCILE),
             Self::UnexpectedState { .. } => Some(event::PREFLIGHT_CONFIG_DRIFT_CHECK_FAILED),
+            Self::RolledBack { .. } => Some(event::OS_ROLLED_BACK),
             Self::DrainTimeout { .. } => Some(event::FAILED_TO_DRAIN),
             Self::UncordonTimeout(_) => Some(event::FAILED_TO_UNCORDON),
             Self::Once(error) if matches!(**error, OnceError::Unproven(_)) => {

@@ -28,6 +28,11 @@ struct HostLabels {
     version: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeLabels {
+    node: String,
+}
+
 type MetricSeconds = Gauge<f64, AtomicU64>;
 
 #[derive(Debug)]
@@ -39,6 +44,7 @@ pub(super) struct DaemonMetrics {
     kubelet: Gauge,
     system_errors: Gauge,
     failed_reboots: Counter,
+    unsupported_packages: Family<NodeLabels, Gauge>,
 }
 
 impl DaemonMetrics {
@@ -58,6 +64,7 @@ impl DaemonMetrics {
             kubelet: Gauge::default(),
             system_errors: Gauge::default(),
             failed_reboots: Counter::default(),
+            unsupported_packages: Family::default(),
         };
         registry.register(
             "mcd_host_os_and_version",
@@ -93,6 +100,11 @@ impl DaemonMetrics {
             "mcd_reboots_failed",
             "Reboot requests that failed",
             metrics.failed_reboots.clone(),
+        );
+        registry.register(
+            "mcd_local_unsupported_packages",
+            "Local changes of the node's OS image that no config has made",
+            metrics.unsupported_packages.clone(),
         );
         Self { registry, ..metrics }
     }
@@ -139,6 +151,14 @@ impl DaemonMetrics {
         self.failed_reboots.inc();
     }
 
+    pub fn unsupported_packages(&self, node: &str, count: usize) {
+        let labels = NodeLabels {
+            node: node.to_owned(),
+        };
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.unsupported_packages.get_or_create(&labels).set(count);
+    }
+
     pub fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         text::encode(&mut text, &self.registry)?;
@@ -165,6 +185,7 @@ mod tests {
         metrics.state("Degraded", "disk full");
         metrics.update("rendered-worker-1", "");
         metrics.reboot_failed();
+        metrics.unsupported_packages("worker-1", 2);
         let text = metrics.text().unwrap();
         for line in [
             "mcd_host_os_and_version{os=\"DEBIAN\",version=\"13\"} 1",
@@ -174,6 +195,7 @@ mod tests {
             "mcd_kubelet_state 0",
             "mcd_pivot_errors_total 0",
             "mcd_reboots_failed_total 1",
+            "mcd_local_unsupported_packages{node=\"worker-1\"} 2",
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }

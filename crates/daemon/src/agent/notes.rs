@@ -56,6 +56,12 @@ pub(super) fn os_update_started(change: &OsChange, new: &NodeConfig) -> Vec<Note
     notes
 }
 
+/// Returns the note about an OS that is staged while the node still runs its workloads.
+pub(super) fn os_staged_ahead(new: &NodeConfig) -> Note {
+    let text = format!("Changes to OS staged for config {} before the drain", new.name());
+    event(event::OS_STAGED_AHEAD, text)
+}
+
 /// Returns the notes to send once the OS change is staged for the next boot.
 pub(super) fn os_update_staged(change: &OsChange, old: &NodeConfig, new: &NodeConfig) -> [Note; 2] {
     let image = new.os_image();

@@ -10,6 +10,9 @@ use super::kubelet::KubeletCheck;
 /// The grace period after a stop: shorter than the five seconds after which callers expect a component to have exited.
 const GRACE: Duration = Duration::from_secs(4);
 
+/// Kubelets of large nodes are ready some minutes after a boot; an administrator looks at a node that takes longer.
+const HEALTH_DEADLINE: Duration = Duration::from_mins(15);
+
 #[derive(Debug, Clone)]
 pub struct AgentOptions {
     /// The address that serves health endpoints and metrics; `None` disables them.
@@ -24,6 +27,8 @@ pub struct AgentOptions {
     pub grace: Duration,
     /// Set if nothing else runs in this process, so that an idle agent may release unused memory.
     pub alone: bool,
+    /// How long a new OS deployment may take after its boot until the node is healthy. Then it is rolled back.
+    pub health_deadline: Duration,
 }
 
 impl Default for AgentOptions {
@@ -35,6 +40,7 @@ impl Default for AgentOptions {
             notify_socket: None,
             grace: GRACE,
             alone: false,
+            health_deadline: HEALTH_DEADLINE,
         }
     }
 }

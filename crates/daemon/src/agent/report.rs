@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mco_api::vocabulary::annotations::{DRIFT, node as annotation};
+use mco_api::vocabulary::annotations::{DRIFT, STAGED_CONFIG, node as annotation};
 use mco_api::vocabulary::node_state;
 use mco_core::rollout::NodeAnnotations;
 use serde_json::json;
@@ -80,6 +80,7 @@ pub fn done(disk: &OnDisk) -> NodeReport {
         (annotation::CURRENT_CONFIG, disk.config.clone()),
         (annotation::CURRENT_IMAGE, disk.image.clone()),
         (DRIFT, None),
+        (STAGED_CONFIG, None),
     ]);
     if disk.image.is_none() {
         report.insert(annotation::DESIRED_IMAGE, None);
@@ -101,6 +102,11 @@ pub fn introduction(installed: Option<&BTreeMap<String, String>>, disk: &OnDisk)
         .into_iter()
         .filter_map(|(key, value)| Some((key.to_owned(), value.clone()?)))
         .collect()
+}
+
+/// Returns the annotation with the config whose OS is staged before the node's turn.
+pub fn staged_ahead(config: &str) -> NodeReport {
+    NodeReport::from([(STAGED_CONFIG, Some(config.to_owned()))])
 }
 
 pub fn request_drain(config: &str) -> NodeReport {

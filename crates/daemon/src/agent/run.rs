@@ -119,6 +119,18 @@ pub(super) struct Agent {
     pub heals: HealBudget,
     pub started: Instant,
     pub failures: u32,
+    pub health_deadline: Duration,
+    /// When this process first saw that the node is not healthy with its new OS.
+    pub booted_at: Option<Instant>,
+    pub stage_ahead_at: StageAhead,
+}
+
+/// When to stage the OS of the pool's next config.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StageAhead {
+    NotWanted,
+    At(Instant),
+    Done,
 }
 
 /// The Node as last seen, from the watch or from the response to our own write.
@@ -182,6 +194,9 @@ impl Agent {
             heals: HealBudget::default(),
             started: Instant::now(),
             failures: 0,
+            health_deadline: options.health_deadline,
+            booted_at: None,
+            stage_ahead_at: StageAhead::NotWanted,
             machine,
         }
     }
@@ -203,14 +218,12 @@ impl Agent {
             let Some(wake) = self.wait(&mut news, pause, options.alone, stop).await? else {
                 return Ok(());
             };
+            let events = self.events.clone();
             let work = self.act(wake, pause, stop);
             let outcome = tokio::select! {
                 biased;
                 outcome = work => outcome,
-                () = cut_off(stop, options.grace) => {
-                    self.events.warning(event::GOT_SIGTERM_DURING_UPDATE, "Got SIGTERM, but actively updating");
-                    return Ok(());
-                }
+                () = cut_off(stop, options.grace, &events) => return Ok(()),
             };
             pause = match outcome {
                 Ok(pause) => pause,
@@ -504,8 +517,14 @@ async fn next_finding(monitor: &mut Option<Monitor>) -> Result<DriftCheck, Drift
     }
 }
 
-async fn cut_off(stop: &CancellationToken, grace: Duration) {
+/// Ends after a stop and the grace period. The event is recorded at once, because a step that takes longer ends with the
+/// process.
+async fn cut_off(stop: &CancellationToken, grace: Duration, events: &NodeEvents) {
     stop.cancelled().await;
+    events.warning(
+        event::GOT_SIGTERM_DURING_UPDATE,
+        "Got SIGTERM, but actively updating",
+    );
     tokio::time::sleep(grace).await;
 }
 

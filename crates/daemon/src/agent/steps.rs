@@ -12,25 +12,30 @@ use mco_core::config::rules::AdministratorRules;
 use mco_core::rollout::drain::DrainVerb;
 use mco_core::rollout::messages::DriftHealed;
 use mco_core::rollout::node_progress::UpdatePhase;
-use mco_core::rollout::{DriftPolicy, NodeAnnotations};
+use mco_core::rollout::{DriftPolicy, NodeAnnotations, NodeHealth, budget, stage_ahead};
 use mco_host::Reboot;
+use tokio::time::Instant;
 
 use super::decide::{AgentStep, ConfigVersion, Observation, PendingChange, next, retry_delay};
 use super::error::AgentError;
 use super::on_disk::OnDisk;
 use super::report::{self, NodeFailure, NodeReport};
-use super::run::{AfterStep, Agent, Pause};
-use super::work::{self, AgentUpdateResult};
+use super::run::{AfterStep, Agent, Pause, StageAhead};
+use super::work::{self, AgentUpdateResult, ExaminedBoot};
 use crate::config::NodeConfig;
 use crate::custody::Custody;
 use crate::disk;
 use crate::drift::{self, Monitor};
 use crate::live;
+use crate::once::OnceError;
 use crate::revert;
 use crate::validate::{self, Mismatch};
 
 /// The shutdown timeout: a machine that is still up after this long was not rebooted. Shutdowns may be slow.
 const LONGEST_SHUTDOWN: Duration = Duration::from_mins(15);
+
+/// How often the health of a node with a new OS is read. Its Node changes too often to be watched for it.
+const HEALTH_POLL: Duration = Duration::from_secs(5);
 
 impl Agent {
     /// Runs one step.
@@ -41,6 +46,7 @@ impl Agent {
             self.blocking(work::recover).await?;
             self.recovered = true;
             self.finalization = self.blocking(work::finalization_failure).await?;
+            self.measure_packages().await;
         }
         if is_ours {
             self.report_finalization().await?;
@@ -161,13 +167,64 @@ impl Agent {
     }
 
     async fn prove_boot(&mut self, disk: OnDisk) -> Result<AfterStep, AgentError> {
-        self.blocking(work::prove_boot).await?;
+        match self.blocking(work::examine_boot).await? {
+            ExaminedBoot::AnotherBoot { because } => return self.reboot(because).await,
+            ExaminedBoot::Matches { new_system: true } => {
+                if let Some(after) = self.gate_on_health().await? {
+                    return Ok(after);
+                }
+            }
+            ExaminedBoot::Matches { new_system: false } => {}
+        }
+        self.blocking(work::confirm_boot).await?;
+        self.booted_at = None;
         self.health.metrics.system_staged();
         self.verified = disk.config.map(|config| ConfigVersion {
             config,
             image: disk.image,
         });
         self.acknowledge_boot().await
+    }
+
+    /// Returns what to do while the node is not healthy with its new OS; `None` once it is.
+    async fn gate_on_health(&mut self) -> Result<Option<AfterStep>, AgentError> {
+        let boot = self
+            .blocking(|machine| Ok(machine.power.boot_id(&machine.root).map_err(OnceError::from)?))
+            .await?;
+        let health = self.cluster.health(&boot.0).await?;
+        let NodeHealth::Unhealthy { why } = health else {
+            return Ok(None);
+        };
+        let since = *self.booted_at.get_or_insert_with(Instant::now);
+        let deadline = since + self.health_deadline;
+        if Instant::now() < deadline {
+            let doing = format!("waiting for the node to become healthy with its new OS: {why}");
+            self.activity.doing(&self.machine.root, &doing, None);
+            return Ok(Some(AfterStep::Wait(Pause::Until(
+                deadline.min(Instant::now() + HEALTH_POLL),
+            ))));
+        }
+        let because = format!(
+            "the node did not become healthy within {} s after the boot of its new OS: {why}",
+            self.health_deadline.as_secs()
+        );
+        self.events.warning(event::OS_ROLLED_BACK, because.as_str());
+        self.booted_at = None;
+        let text = because.clone();
+        self.blocking(move |machine| work::roll_back_boot(machine, &text))
+            .await?;
+        self.reboot(because).await.map(Some)
+    }
+
+    /// Best effort: a metric is no reason to degrade.
+    async fn measure_packages(&self) {
+        match self.blocking(work::unsupported_packages).await {
+            Ok(count) => self
+                .health
+                .metrics
+                .unsupported_packages(self.cluster.node(), count),
+            Err(error) => tracing::debug!(%error, "could not count the local changes of the OS"),
+        }
     }
 
     async fn acknowledge_boot(&mut self) -> Result<AfterStep, AgentError> {
@@ -186,6 +243,11 @@ impl Agent {
     ) -> Result<AfterStep, AgentError> {
         self.stop_watching();
         let again = from == to;
+        if seen.forced {
+            self.blocking(work::forget_rolled_back).await?;
+        } else {
+            self.refuse_rolled_back(&seen.node, &to).await?;
+        }
         if !again {
             self.report_resync(&from, &to);
             self.report_phase(&UpdatePhase::NeedsUpdate).await;
@@ -233,6 +295,29 @@ impl Agent {
             .blocking_with_progress(move |machine, notify| work::update(machine, &update, notify))
             .await?;
         self.follow_up(updated, &to, again).await
+    }
+
+    /// Returns an error for a target that was rolled back. The node is of use with its former config, so it is uncordoned.
+    async fn refuse_rolled_back(
+        &mut self,
+        node: &NodeAnnotations,
+        to: &ConfigVersion,
+    ) -> Result<(), AgentError> {
+        let target = to.clone();
+        let rolled_back = self
+            .blocking(move |machine| work::rolled_back(machine, &target))
+            .await?;
+        let Some(because) = rolled_back else {
+            return Ok(());
+        };
+        let drained = annotation::drain::drain(&to.config);
+        if node.last_applied_drain.as_deref() == Some(drained.as_str()) && node.open_request().is_none() {
+            self.write(&report::request_uncordon(&to.config)).await?;
+        }
+        Err(AgentError::RolledBack {
+            config: to.config.clone(),
+            because,
+        })
     }
 
     /// Records an event if this process finds its node in the middle of an update, or with a new target set while no
@@ -364,6 +449,7 @@ impl Agent {
     }
 
     async fn report_done(&mut self, disk: &OnDisk, config: &str) -> Result<AfterStep, AgentError> {
+        self.blocking(work::forget_rolled_back).await?;
         self.write(&report::done(disk)).await?;
         let text = format!("Update completed for config {config} and node has been uncordoned");
         self.events.normal(event::UNCORDON, text);
@@ -401,7 +487,83 @@ impl Agent {
         self.report_phase(&UpdatePhase::Updated).await;
         self.activity
             .succeeded(&self.machine.root, "idle; the node is up to date");
-        Ok(AfterStep::Wait(Pause::UntilNews))
+        Ok(AfterStep::Wait(self.stage_next(disk).await))
+    }
+
+    /// Stages the OS of the pool's next config while the node waits for its turn. Best effort: a failure is reported when
+    /// the turn comes. Returns how long to wait.
+    async fn stage_next(&mut self, disk: &OnDisk) -> Pause {
+        let waits = self
+            .view()
+            .is_some_and(|view| view.awaits_update && view.desired_image.is_none());
+        if !waits || disk.image.is_some() || !self.machine.os.stages_ahead() {
+            self.stage_ahead_at = StageAhead::NotWanted;
+            return Pause::UntilNews;
+        }
+        match self.stage_ahead_at {
+            StageAhead::Done => Pause::UntilNews,
+            StageAhead::At(time) if Instant::now() < time => Pause::Until(time),
+            StageAhead::NotWanted => match self.next_config(disk).await {
+                Ok(Some((_, delay))) if !delay.is_zero() => {
+                    let time = Instant::now() + delay;
+                    self.stage_ahead_at = StageAhead::At(time);
+                    Pause::Until(time)
+                }
+                Ok(Some((config, _))) => self.stage_now(config).await,
+                Ok(None) | Err(_) => Pause::UntilNews,
+            },
+            StageAhead::At(_) => match self.next_config(disk).await {
+                Ok(Some((config, _))) => self.stage_now(config).await,
+                Ok(None) | Err(_) => Pause::UntilNews,
+            },
+        }
+    }
+
+    /// Returns the config that the pool will send the node to, and when to stage its OS.
+    async fn next_config(&self, disk: &OnDisk) -> Result<Option<(String, Duration)>, AgentError> {
+        let Some(pool) = self.cluster.pool().await? else {
+            return Ok(None);
+        };
+        let target = pool.spec.configuration.reference.name.clone().unwrap_or_default();
+        if target.is_empty() || pool.spec.paused || disk.config.as_deref() == Some(target.as_str()) {
+            return Ok(None);
+        }
+        let members = pool.status.as_ref().map_or(0, |status| status.machine_count);
+        let members = usize::try_from(members).unwrap_or_default();
+        let limit = budget::max_unavailable("", pool.spec.max_unavailable.as_ref(), members).unwrap_or(1);
+        Ok(Some((
+            target,
+            stage_ahead::delay(self.cluster.node(), members, limit),
+        )))
+    }
+
+    async fn stage_now(&mut self, config: String) -> Pause {
+        self.stage_ahead_at = StageAhead::Done;
+        match self.try_stage(&config).await {
+            Ok(true) => {
+                let text =
+                    format!("Changes to OS staged for config {config}, to which the node will be updated");
+                self.events.normal(event::OS_STAGED_AHEAD, text);
+                if let Err(error) = self.write(&report::staged_ahead(&config)).await {
+                    tracing::debug!(%error, "could not report the staged OS");
+                }
+            }
+            Ok(false) => {}
+            Err(error) => {
+                let text = format!("OS of config {config} cannot be staged ahead: {error}");
+                tracing::warn!("{text}");
+                self.events
+                    .warning(event::FAILED_TO_STAGE_AHEAD, report::shortened(&text));
+            }
+        }
+        Pause::UntilNews
+    }
+
+    async fn try_stage(&self, config: &str) -> Result<bool, AgentError> {
+        let object = self.cluster.config(config).await?;
+        let rules = self.cluster.rules().await?;
+        self.blocking(move |machine| work::stage_next(machine, object, &rules))
+            .await
     }
 
     /// Reports the parts of its config that the machine gets only when it is reinstalled. Best effort: a failure is

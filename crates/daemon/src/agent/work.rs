@@ -18,16 +18,20 @@ use super::notes::{self, Note};
 use super::on_disk::OnDisk;
 use super::report;
 use crate::apply::{self, ApplyRequest, ApplyResult, Circumstances, ConfigApplyError, PreparedApply};
+use crate::boot_proof::{self, BootProof};
 use crate::config::NodeConfig;
 use crate::custody::Custody;
 use crate::disk::{self, DiskError};
 use crate::firstboot;
 use crate::once;
+use crate::os_change;
+use crate::os_stage;
 use crate::paths;
 use crate::revert::{self, WayBack};
 use crate::status::StatusError;
 use crate::transaction::{self, JournalPhase, Uninterrupted, read_journal};
 use crate::validate::{self, Mismatch};
+use crate::watchdog;
 
 /// The reboot reason when the force file is present.
 const FORCED: &str = "the force file requests to apply the whole config again";
@@ -64,6 +68,12 @@ pub(super) fn has_record(machine: &Machine) -> Result<bool, AgentError> {
 
 /// Completes or rolls back an interrupted change.
 pub(super) fn recover(machine: &Machine) -> Result<(), AgentError> {
+    if has_record(machine)?
+        && let Err(error) = machine.os.prepare(&machine.root)
+    {
+        // The next change prepares them again.
+        tracing::warn!(%error, "could not prepare the tools of the operating system");
+    }
     once::settle_past_unproven(machine, &Uninterrupted)?;
     Ok(())
 }
@@ -77,12 +87,120 @@ pub(super) fn finalization_failure(machine: &Machine) -> Result<Option<String>, 
     Ok(failure.map(|text| report::shortened(&text)))
 }
 
+/// What the machine is like after the boot of a change.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ExaminedBoot {
+    /// The machine matches its config. A new OS still has to prove its use.
+    Matches {
+        new_system: bool,
+    },
+    AnotherBoot {
+        because: String,
+    },
+}
+
 /// Validates the machine against the config it has booted into.
-pub(super) fn prove_boot(machine: &Machine) -> Result<(), AgentError> {
-    if let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? {
-        once::prove_boot(machine, &journal, &Uninterrupted)?;
+pub(super) fn examine_boot(machine: &Machine) -> Result<ExaminedBoot, AgentError> {
+    let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? else {
+        return Ok(ExaminedBoot::Matches { new_system: false });
+    };
+    Ok(match boot_proof::examine(machine, &journal, &Uninterrupted)? {
+        BootProof::Proven => ExaminedBoot::Matches {
+            new_system: journal.os.is_some(),
+        },
+        BootProof::AnotherBoot { because } => ExaminedBoot::AnotherBoot { because },
+    })
+}
+
+/// Drops the state before the change, with its OS deployment.
+pub(super) fn confirm_boot(machine: &Machine) -> Result<(), AgentError> {
+    let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? else {
+        return Ok(());
+    };
+    transaction::prove(machine, &journal, &Uninterrupted).map_err(ConfigApplyError::from)?;
+    watchdog::disarm(machine).map_err(DiskError::from)?;
+    if journal.os.is_some()
+        && let Err(error) = machine.os.remove_rollback(&machine.root)
+    {
+        tracing::warn!(%error, "could not remove the previous deployment, which takes space in /boot");
     }
     Ok(())
+}
+
+/// Rolls back the OS that has booted. Its config follows after the next boot, which the caller requests.
+pub(super) fn roll_back_boot(machine: &Machine, because: &str) -> Result<(), AgentError> {
+    if let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? {
+        boot_proof::roll_back_system(machine, &journal, because)?;
+    }
+    Ok(())
+}
+
+/// Returns why a target is not attempted again, if it was rolled back.
+pub(super) fn rolled_back(machine: &Machine, to: &ConfigVersion) -> Result<Option<String>, AgentError> {
+    let target = boot_proof::rolled_back(machine)?;
+    let same = target.filter(|target| target.config == to.config && target.image == to.image);
+    Ok(same.map(|target| target.because))
+}
+
+/// Forgets a rolled back target once the node has reached another one.
+pub(super) fn forget_rolled_back(machine: &Machine) -> Result<(), AgentError> {
+    Ok(boot_proof::forget_rolled_back(machine)?)
+}
+
+/// Returns the number of local changes of the OS image that no config has made.
+pub(super) fn unsupported_packages(machine: &Machine) -> Result<usize, AgentError> {
+    let state = machine.os.state(&machine.root).map_err(ConfigApplyError::from)?;
+    Ok(os_change::unsupported_packages(&state))
+}
+
+/// Checks and stages the OS change while the node still runs its workloads. It does not boot before its config is in
+/// place.
+fn stage_ahead(
+    machine: &Machine,
+    prepared: &PreparedApply<'_>,
+    new: &NodeConfig,
+    notify: &dyn Fn(Note),
+) -> Result<(), AgentError> {
+    let Some(change) = prepared.system_change() else {
+        // Nothing of a target that was given up may boot.
+        return Ok(os_stage::discard_unused(machine).map_err(ConfigApplyError::from)?);
+    };
+    if !machine.os.stages_ahead() || os_stage::is_staged(machine, change).map_err(ConfigApplyError::from)? {
+        return Ok(());
+    }
+    notes::os_update_started(change, new).into_iter().for_each(notify);
+    machine
+        .os
+        .preflight(&machine.root, change)
+        .map_err(ConfigApplyError::from)?;
+    os_stage::stage(machine, change).map_err(ConfigApplyError::from)?;
+    notify(notes::os_staged_ahead(new));
+    Ok(())
+}
+
+/// Stages the OS of a config that the node will be sent to; returns whether there was something to stage.
+pub(super) fn stage_next(
+    machine: &Machine,
+    object: MachineConfig,
+    rules: &AdministratorRules,
+) -> Result<bool, AgentError> {
+    let new = checked(object)?;
+    let Some(old) = disk::current_config(&machine.root)? else {
+        return Ok(false);
+    };
+    let request = ApplyRequest {
+        old: &old,
+        new: &new,
+        policy: &rules.policy,
+        overrides: rules.overrides,
+        circumstances: Circumstances::Cluster,
+        reboot_owed: None,
+        pending_os: None,
+        custody: Custody::of(&machine.root)?,
+    };
+    let prepared = apply::prepare(machine, &request)?;
+    stage_ahead(machine, &prepared, &new, &|_| {})?;
+    Ok(prepared.system_change().is_some())
 }
 
 pub(super) fn reboot(machine: &Machine, because: &str) -> Result<Reboot, AgentError> {
@@ -189,6 +307,13 @@ pub(super) fn update(
     notify: &dyn Fn(Note),
 ) -> Result<AgentUpdateResult, AgentError> {
     let UpdateRequest { old, new, .. } = update;
+    // A forced update does not rely on what is recorded: the OS is compared with the one that runs.
+    let running = if update.forced {
+        Some(firstboot::as_running(machine, old.clone()).map_err(ConfigApplyError::from)?)
+    } else {
+        None
+    };
+    let old = running.as_ref().unwrap_or(old);
     let request = ApplyRequest {
         old,
         new,
@@ -196,11 +321,15 @@ pub(super) fn update(
         overrides: update.rules.overrides,
         circumstances: Circumstances::Cluster,
         reboot_owed: update.forced.then_some(FORCED),
+        pending_os: None,
         custody: Custody::of(&machine.root)?,
     };
     let mut prepared = prepare(machine, &request, notify)?;
     if let Some(way) = &update.way_back {
         prepared = prepared.with_steps(revert::preparation(&machine.root, way, new)?);
+    }
+    if watchdog::is_needed(machine.os.backend(), prepared.system_change()) {
+        prepared = prepared.with_steps(watchdog::preparation(&machine.root).map_err(DiskError::from)?);
     }
     let drain = if update.forced {
         Drain::Needed {
@@ -210,6 +339,7 @@ pub(super) fn update(
         prepared.cost.drain.clone()
     };
     log_cost(&prepared, &drain, notify);
+    stage_ahead(machine, &prepared, new, notify)?;
     if drain_step(&update.node, &drain, new.name()) == DrainStep::Ask
         && let Drain::Needed { because } = drain
     {
@@ -227,7 +357,7 @@ pub(super) fn update(
     if is_change {
         notify(notes::protected());
     }
-    if let Some(change) = &system {
+    if let Some(change) = system.as_ref().filter(|_| !machine.os.stages_ahead()) {
         notes::os_update_started(change, new).into_iter().for_each(notify);
     }
     if let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? {
@@ -306,6 +436,7 @@ pub(super) fn heal(machine: &Machine, config: &NodeConfig) -> Result<(), AgentEr
         overrides: Overrides::default(),
         circumstances: Circumstances::Cluster,
         reboot_owed: None,
+        pending_os: None,
         custody: Custody::of(&machine.root)?,
     };
     let prepared = apply::prepare(machine, &request)?;

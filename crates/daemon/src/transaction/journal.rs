@@ -1,6 +1,6 @@
 //! The journal of the current transaction. It records how to recover from an interruption, and never file contents.
 
-use mco_host::os::OsChange;
+use mco_host::os::{OsChange, StagedDeployment};
 use mco_host::systemd::ServiceAction;
 use mco_host::{Attributes, BootId, FsError, Machine, Root, RootedPath};
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,12 @@ pub struct Journal {
     pub because: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os: Option<OsChange>,
+    /// What was staged: it must be what boots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<StagedDeployment>,
+    /// How often the OS change was staged again because it did not boot.
+    #[serde(default)]
+    pub restaged: u32,
     #[serde(default)]
     pub aftermath: Aftermath,
     /// The reason of a reboot that was due before this change and stays due if it is rolled back.
@@ -90,6 +96,12 @@ pub(super) enum JournalChange {
     },
 }
 
+impl JournalChange {
+    pub fn replaces_contents(&self) -> bool {
+        matches!(self, Self::Put { replaces: true } | Self::Remove)
+    }
+}
+
 #[derive(Debug, Error)]
 pub enum JournalError {
     #[error(transparent)]
@@ -143,6 +155,8 @@ impl Journal {
             boot: machine.power.boot_id(&machine.root)?,
             because: None,
             os: subject.os.filter(|change| !change.is_empty()),
+            deployment: None,
+            restaged: 0,
             aftermath: subject.aftermath,
             owed: subject.reboot_owed,
             swapping_began: false,
@@ -167,7 +181,13 @@ impl Journal {
         };
         self.to.clone_from(&self.from);
         self.steps.clear();
-        self.os = None;
+        // What this change had replaced is staged again, and waits for the same reboot.
+        self.os = self
+            .os
+            .take()
+            .and_then(|change| change.replaces)
+            .map(|change| *change);
+        self.deployment = None;
         self.because = None;
         self.aftermath = Aftermath {
             services: Vec::new(),
@@ -189,6 +209,11 @@ impl Journal {
         self.enter(machine, JournalPhase::RollingBack, checkpoints)
     }
 
+    /// Sets the reason of a reboot that is due after a rollback; without one none is.
+    pub(crate) fn owe(&mut self, because: Option<String>) {
+        self.owed = because;
+    }
+
     /// Returns the number of changed paths.
     pub fn paths(&self) -> usize {
         self.steps.len()
@@ -199,9 +224,24 @@ impl Journal {
         Ok(path.with_name(&format!(".mco-{}-{index}.new", self.id))?)
     }
 
-    /// Returns the temporary path of a step's old contents.
-    pub(super) fn kept(&self, index: usize, path: &RootedPath) -> Result<RootedPath, FsError> {
+    /// Returns the temporary path of a step's old contents. Not beside the file: services read all files of their
+    /// directories.
+    pub(super) fn kept(&self, index: usize) -> Result<RootedPath, FsError> {
+        Ok(RootedPath::new(&format!(
+            "{}/{}-{index}",
+            paths::OLD_CONTENTS,
+            self.id
+        ))?)
+    }
+
+    /// Returns where earlier versions kept the old contents, for a change that was interrupted by their update.
+    pub(super) fn kept_beside(&self, index: usize, path: &RootedPath) -> Result<RootedPath, FsError> {
         Ok(path.with_name(&format!(".mco-{}-{index}.old", self.id))?)
+    }
+
+    /// Returns whether a step has old contents to keep.
+    pub(super) fn keeps_old(&self) -> bool {
+        self.steps.iter().any(|step| step.change.replaces_contents())
     }
 
     pub(super) fn enter(
@@ -313,6 +353,7 @@ pub fn read(root: &Root) -> Result<Option<Journal>, JournalError> {
 
 /// Removes the state directory if it is empty, so that rolling back a machine's first change leaves nothing behind.
 pub(super) fn remove_empty_directory(root: &Root) -> Result<(), FsError> {
+    root.remove_directory(&RootedPath::new(paths::OLD_CONTENTS)?)?;
     root.remove_directory(&RootedPath::new(paths::STATE_DIRECTORY)?)?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! stage      journal "staging"; new contents under temporary names beside their destinations, old contents linked
-//!            under others; everything on disk
+//!            into a directory of ours; the OS staged, but kept from booting; everything on disk
 //! prepared   journal records it: from here on recovery rolls forward
 //! swap       renames only; directories on disk
 //! swapped    journal records it: services are reloaded, or the machine reboots
@@ -21,6 +21,7 @@ use mco_host::os::{OsChange, OsError};
 use mco_host::{AccountError, FsError, Machine, PowerError};
 use thiserror::Error;
 
+use crate::os_stage;
 use crate::plan::ApplyPlan;
 use crate::target::TargetError;
 pub use checkpoint::{Checkpoints, Uninterrupted};
@@ -98,7 +99,7 @@ fn forward(
     if let Some(change) = &journal.os {
         checkpoints.reach("stage operating system")?;
         journal.os_touched = true;
-        machine.os.stage(&machine.root, change)?;
+        journal.deployment = Some(os_stage::stage(machine, change)?);
     }
     journal.prepare_undoing(&machine.root, checkpoints)?;
     journal.enter(machine, JournalPhase::Prepared, checkpoints)?;
@@ -113,7 +114,16 @@ pub fn await_boot(
     journal: &mut Journal,
     checkpoints: &dyn Checkpoints,
 ) -> Result<(), TransactionFailure> {
-    journal.boot = machine.power.boot_id(&machine.root)?;
+    let boot = machine.power.boot_id(&machine.root)?;
+    if let Some(change) = &journal.os {
+        if machine.os.stages_ahead() {
+            // A shutdown since the change was staged has lost it.
+            checkpoints.reach("stage operating system")?;
+            journal.deployment = Some(os_stage::stage(machine, change)?);
+        }
+        os_stage::release(machine)?;
+    }
+    journal.boot = boot;
     Ok(journal.enter(machine, JournalPhase::AwaitingBoot, checkpoints)?)
 }
 
@@ -124,7 +134,25 @@ pub fn prove(
     checkpoints: &dyn Checkpoints,
 ) -> Result<(), TransactionFailure> {
     swap::forget_old(&machine.root, journal, checkpoints)?;
+    if journal.os.is_some() {
+        os_stage::release(machine)?;
+    }
     Ok(Journal::remove(&machine.root, checkpoints)?)
+}
+
+/// Stages the OS change again after a boot without it, and waits for another boot. The previous deployment is removed: a
+/// full `/boot` is the most likely reason, and what runs is proven.
+pub fn restage(
+    machine: &Machine,
+    journal: &mut Journal,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), TransactionFailure> {
+    machine.os.remove_rollback(&machine.root)?;
+    journal.restaged += 1;
+    if let Some(change) = journal.os.as_ref().filter(|_| !machine.os.stages_ahead()) {
+        machine.os.stage(&machine.root, change)?;
+    }
+    await_boot(machine, journal, checkpoints)
 }
 
 /// Replaces a change that waits for its reboot: its new state becomes the one to roll back to. The journal stays until

@@ -6,6 +6,7 @@ use mco_host::{CommandError, FsError, Machine, Root, RootedPath};
 use super::journal::{self, Journal, JournalPhase};
 use super::swap::{swap, swap_back};
 use super::{Checkpoints, TransactionError, TransactionFailure};
+use crate::os_stage;
 
 /// The state found at start.
 #[derive(Debug)]
@@ -77,7 +78,7 @@ fn go_on(
     {
         // A staged deployment does not survive a power failure. Staging is idempotent.
         checkpoints.reach("stage operating system")?;
-        machine.os.stage(&machine.root, change)?;
+        journal.deployment = Some(os_stage::stage(machine, change)?);
     }
     swap(machine, journal, checkpoints)?;
     Ok(journal.enter(machine, JournalPhase::Swapped, checkpoints)?)
@@ -113,7 +114,7 @@ fn discard_system(
         return Ok(());
     };
     checkpoints.reach("discard operating system")?;
-    match machine.os.discard(&machine.root, change) {
+    match os_stage::discard(machine, change) {
         // Without the tool, nothing can have been staged.
         Err(OsError::Command(CommandError::Missing { .. }) | OsError::Unsupported { .. })
             if phase == JournalPhase::Staging =>

@@ -1,13 +1,14 @@
-//! Stages new contents beside their destinations and links old contents under a second name: everything that needs
+//! Stages new contents beside their destinations and links old contents into a directory of ours: everything that needs
 //! space or time happens before anything becomes visible.
 
 use std::collections::BTreeMap;
 
-use mco_host::{Durability, FsError, Root};
+use mco_host::{Attributes, Durability, FileKind, FsError, Root, RootedPath};
 
-use super::journal::{Journal, JournalChange};
+use super::journal::Journal;
 use super::swap::sync_directories;
 use super::{Checkpoints, TransactionFailure};
+use crate::paths;
 use crate::plan::{ApplyPlan, PlanAction};
 
 pub(super) fn stage(
@@ -16,6 +17,12 @@ pub(super) fn stage(
     journal: &Journal,
     checkpoints: &dyn Checkpoints,
 ) -> Result<(), TransactionFailure> {
+    if journal.keeps_old() {
+        checkpoints.reach("create directory of old contents")?;
+        let directory = RootedPath::new(paths::OLD_CONTENTS).map_err(FsError::from)?;
+        // Not readable for others: the directory of a secret may have been the only protection of its old contents.
+        root.create_directories(&directory, Attributes::root(0o700))?;
+    }
     for (index, (step, entry)) in plan.steps.iter().zip(&journal.steps).enumerate() {
         let staged = journal.staged(index, &step.path)?;
         match &step.action {
@@ -41,15 +48,16 @@ pub(super) fn stage(
             | PlanAction::ChangeAttributes { .. }
             | PlanAction::SetPassword { .. } => {}
         }
-        if matches!(
-            entry.change,
-            JournalChange::Put { replaces: true } | JournalChange::Remove
-        ) {
+        if entry.change.replaces_contents() {
             checkpoints.reach("keep old contents")?;
-            keep_old(root, journal, index, plan)?;
+            keep_old(root, journal, index, &entry.path)?;
         }
     }
     sync_files(root, plan, journal, checkpoints)?;
+    if journal.keeps_old() {
+        checkpoints.reach("sync directory of old contents")?;
+        root.sync_parent(&journal.kept(0)?)?;
+    }
     sync_directories(root, journal, checkpoints)
 }
 
@@ -87,23 +95,33 @@ fn sync_files(
     Ok(())
 }
 
-/// Keeps the old contents under a second hard link, which costs nothing and preserves the inode. Filesystems without
-/// hard links get a copy.
-fn keep_old(root: &Root, journal: &Journal, index: usize, plan: &ApplyPlan<'_>) -> Result<(), FsError> {
-    let Some(step) = plan.steps.get(index) else {
-        return Ok(());
-    };
-    let kept = journal.kept(index, &step.path)?;
-    match root.hard_link(&step.path, &kept) {
-        Err(FsError::Failed { source, .. }) if source.raw_os_error() == Some(NO_LINKS_HERE) => {
-            root.copy_file(&step.path, &kept)
+/// Keeps the old contents under a second hard link, which costs nothing and preserves the inode. On another filesystem
+/// than the directory of old contents, and on those without hard links, they are copied.
+fn keep_old(root: &Root, journal: &Journal, index: usize, path: &RootedPath) -> Result<(), FsError> {
+    let kept = journal.kept(index)?;
+    match root.hard_link(path, &kept) {
+        Err(FsError::Failed { source, .. })
+            if source.raw_os_error().is_some_and(|code| NO_LINKS.contains(&code)) =>
+        {
+            copy_entry(root, path, &kept)
         }
         other => other,
+    }
+}
+
+/// Copies a file or a symbolic link to a path that does not exist.
+pub(super) fn copy_entry(root: &Root, from: &RootedPath, to: &RootedPath) -> Result<(), FsError> {
+    match root.entry(from)?.map(|entry| entry.kind) {
+        Some(FileKind::Symlink) => match root.read_link(from)? {
+            Some(target) => root.symlink(&target, to),
+            None => Ok(()),
+        },
+        _ => root.copy_file(from, to),
     }
 }
 
 /// The number of files above which syncing the filesystem is faster, on disks that take milliseconds per sync.
 const SYNC_EACH: usize = 16;
 
-/// EPERM: returned by filesystems without hard links.
-const NO_LINKS_HERE: i32 = 1;
+/// EPERM of filesystems without hard links, EXDEV across filesystems, EMLINK of a file with too many links.
+const NO_LINKS: [i32; 3] = [1, 18, 31];

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use mco_host::{FsError, Machine, Root, RootedPath};
 
 use super::journal::{Journal, JournalChange};
+use super::stage::copy_entry;
 use super::{Checkpoints, TransactionFailure};
+use crate::paths;
 
 /// Renames all staged contents to their destinations.
 pub(super) fn swap(
@@ -55,14 +57,15 @@ pub(super) fn swap_back(
                 checkpoints.reach("bring back")?;
                 let never_placed = root.remove_file(&journal.staged(index, path)?)?;
                 if *replaces {
-                    bring_back(root, &journal.kept(index, path)?, path)?;
+                    bring_back(root, journal, index, path)?;
                 } else if !never_placed && journal.may_have_swapped() {
                     root.remove_file(path)?;
                 }
             }
             JournalChange::Remove => {
                 checkpoints.reach("bring back")?;
-                bring_back(root, &journal.kept(index, path)?, path)?;
+                root.remove_file(&journal.staged(index, path)?)?;
+                bring_back(root, journal, index, path)?;
             }
             JournalChange::CreateDirectory => {
                 checkpoints.reach("remove directory")?;
@@ -79,18 +82,34 @@ pub(super) fn swap_back(
             }
         }
     }
+    root.remove_directory(&RootedPath::new(paths::OLD_CONTENTS).map_err(FsError::from)?)?;
     sync_directories(root, journal, checkpoints)
 }
 
 /// Restores one path. Without a kept copy the path was never touched.
-fn bring_back(root: &Root, kept: &RootedPath, path: &RootedPath) -> Result<(), FsError> {
-    if root.entry(kept)?.is_some() {
-        root.rename(kept, path)?;
+fn bring_back(root: &Root, journal: &Journal, index: usize, path: &RootedPath) -> Result<(), FsError> {
+    for kept in [journal.kept(index)?, journal.kept_beside(index, path)?] {
+        if root.entry(&kept)?.is_none() {
+            continue;
+        }
+        match root.rename(&kept, path) {
+            Err(FsError::Failed { source, .. }) if source.raw_os_error() == Some(OTHER_FILESYSTEM) => {
+                let copy = journal.staged(index, path)?;
+                root.remove_file(&copy)?;
+                copy_entry(root, &kept, &copy)?;
+                root.rename(&copy, path)?;
+            }
+            other => other?,
+        }
         // Renaming one hard link onto another of the same file is a no-op that leaves both.
-        root.remove_file(kept)?;
+        root.remove_file(&kept)?;
+        return Ok(());
     }
     Ok(())
 }
+
+/// EXDEV.
+const OTHER_FILESYSTEM: i32 = 18;
 
 /// Removes the old contents and the directories that are empty without them.
 pub(super) fn forget_old(
@@ -99,14 +118,13 @@ pub(super) fn forget_old(
     checkpoints: &dyn Checkpoints,
 ) -> Result<(), TransactionFailure> {
     for (index, entry) in journal.steps.iter().enumerate() {
-        if matches!(
-            entry.change,
-            JournalChange::Put { replaces: true } | JournalChange::Remove
-        ) {
+        if entry.change.replaces_contents() {
             checkpoints.reach("forget old contents")?;
-            root.remove_file(&journal.kept(index, &entry.path)?)?;
+            root.remove_file(&journal.kept(index)?)?;
+            root.remove_file(&journal.kept_beside(index, &entry.path)?)?;
         }
     }
+    root.remove_directory(&RootedPath::new(paths::OLD_CONTENTS).map_err(FsError::from)?)?;
     for entry in &journal.steps {
         if entry.change == JournalChange::RemoveDirectory {
             checkpoints.reach("remove empty directory")?;

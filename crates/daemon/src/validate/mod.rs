@@ -57,7 +57,7 @@ pub enum ValidateError {
 }
 
 impl Mismatch {
-    fn plain(subject: impl Into<String>, cause: impl Into<String>) -> Self {
+    pub(crate) fn plain(subject: impl Into<String>, cause: impl Into<String>) -> Self {
         Self {
             subject: subject.into(),
             cause: cause.into(),
@@ -81,9 +81,14 @@ impl Mismatch {
 
 /// Validates the OS, files, units and keys.
 pub fn validate(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, ValidateError> {
-    let mut mismatches = system::validate(machine, config)?;
+    let mut mismatches = validate_system(machine, config)?;
     mismatches.extend(validate_files(machine, config)?);
     Ok(mismatches)
+}
+
+/// Validates what changes only with a boot: the image, the kernel arguments and the extensions.
+pub fn validate_system(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, ValidateError> {
+    system::validate(machine, config)
 }
 
 /// Validates what can change on a running machine: files, units and keys.

@@ -2,7 +2,7 @@
 
 use mco_core::config::extensions;
 use mco_host::Machine;
-use mco_host::os::{OsBackend, missing_kernel_arguments, same_image};
+use mco_host::os::{OsBackend, missing_kernel_arguments};
 
 use super::{Mismatch, ValidateError};
 use crate::config::NodeConfig;
@@ -17,8 +17,8 @@ pub(super) fn validate(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mis
     }
     let state = machine.os.state(&machine.root)?;
     let mut mismatches = Vec::new();
-    let booted = state.image.unwrap_or_default();
-    if image_counts && !same_image(&booted, wanted) {
+    if image_counts && !state.runs(wanted) {
+        let booted = state.image.clone().unwrap_or_default();
         let cause = format!("expected target osImageURL {wanted:?}, have {booted:?}");
         mismatches.push(Mismatch::plain("osImageURL", cause));
     }
@@ -27,11 +27,11 @@ pub(super) fn validate(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mis
         let cause = format!("missing expected kernel arguments: [{}]", missing.join(" "));
         mismatches.push(Mismatch::plain("kernelArguments", cause));
     }
-    mismatches.extend(
-        extensions
-            .iter()
-            .filter_map(|extension| missing_packages(extension, &state.packages)),
-    );
+    for extension in extensions {
+        let packages = extensions::packages([extension.as_str()]);
+        let absent = machine.os.absent_packages(&machine.root, &packages)?;
+        mismatches.extend(missing_packages(extension, &absent));
+    }
     Ok(mismatches)
 }
 
@@ -47,7 +47,7 @@ fn layered_extensions(backend: OsBackend, config: &NodeConfig) -> &[String] {
 }
 
 /// Returns a mismatch unless all packages of one of the extension's sets are present.
-fn missing_packages(extension: &str, present: &[String]) -> Option<Mismatch> {
+fn missing_packages(extension: &str, absent: &[String]) -> Option<Mismatch> {
     let current = extensions::packages([extension]);
     let sets: Vec<&[&str]> = match extension {
         // The package set from before the package for Open vSwitch was split off.
@@ -59,7 +59,7 @@ fn missing_packages(extension: &str, present: &[String]) -> Option<Mismatch> {
         .map(|set| {
             let missing = set
                 .iter()
-                .filter(|package| !present.iter().any(|it| it == *package));
+                .filter(|package| absent.iter().any(|it| it == *package));
             missing.copied().collect::<Vec<_>>().join(" ")
         })
         .collect();
@@ -82,10 +82,10 @@ mod tests {
     #[test]
     fn an_extension_counts_when_one_of_its_package_sets_is_complete() {
         let packages = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let old = packages(&["NetworkManager-libreswan", "libreswan"]);
-        assert_eq!(missing_packages("ipsec", &old), None);
-        assert_eq!(missing_packages("usbguard", &packages(&["usbguard"])), None);
-        let incomplete = missing_packages("kerberos", &packages(&["libkadm5"])).unwrap();
+        let without_switch = packages(&["openvswitch3.5-ipsec"]);
+        assert_eq!(missing_packages("ipsec", &without_switch), None);
+        assert_eq!(missing_packages("usbguard", &[]), None);
+        let incomplete = missing_packages("kerberos", &packages(&["krb5-workstation"])).unwrap();
         assert_eq!(
             incomplete.cause,
             "extension package verification failed: extension \"kerberos\" verification failed: no valid package set is fully \

@@ -1,6 +1,8 @@
 //! Runs the real daemon on a directory node against the embedded API server and asserts the annotations on the wire.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../support/doubled.rs"]
+mod doubled;
 #[path = "../support/log.rs"]
 mod log;
 #[path = "../support/runtime.rs"]
@@ -19,6 +21,7 @@ mod install;
 mod kubelet;
 mod lifecycle;
 mod observability;
+mod os_images;
 mod progress;
 mod revert;
 mod rollback;

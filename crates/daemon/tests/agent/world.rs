@@ -22,12 +22,14 @@ use mco_daemon::paths;
 use mco_host::Machine;
 use mco_host::runtime::ContainerRuntime;
 use mco_host::systemd::SimulatedServices;
+use mco_testkit::os_double::{OsDouble, OsTools};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::doubled;
 use crate::install;
 use crate::support;
 
@@ -48,6 +50,8 @@ pub struct World {
     pub image_based: bool,
     /// An OS backend that fails on demand.
     pub broken_os: Option<support::BrokenOs>,
+    /// The doubles of an rpm-ostree machine.
+    pub double: Option<OsDouble>,
     daemon: Option<(CancellationToken, JoinHandle<Result<(), AgentError>>)>,
 }
 
@@ -90,6 +94,7 @@ impl World {
             runtime: None,
             image_based: false,
             broken_os: None,
+            double: None,
             daemon: None,
         };
         for definition in mco_api::crds() {
@@ -182,6 +187,9 @@ impl World {
         if let Some(os) = &self.broken_os {
             machine.os = Box::new(os.clone());
         }
+        if let Some(double) = &self.double {
+            doubled::use_double(&mut machine, double, OsTools::RpmOstree);
+        }
         machine
     }
 
@@ -195,6 +203,11 @@ impl World {
         let client = kube::Client::new(self.server.service_as(Identity::node(NODE)), "default");
         let daemon = agent::run(client, self.machine(), NODE, options, stop.clone());
         self.daemon = Some((stop, tokio::spawn(daemon)));
+    }
+
+    /// Requests the daemon to stop, as SIGTERM does.
+    pub fn request_stop(&self) {
+        self.daemon.as_ref().unwrap().0.cancel();
     }
 
     pub async fn stop_daemon(&mut self) {

@@ -19,6 +19,7 @@ fn cost(old: &NodeConfig, new: &NodeConfig, policy: &DisruptionPolicy) -> (Vec<S
         overrides: Overrides::default(),
         circumstances: Circumstances::Cluster,
         reboot_owed: None,
+        pending_os: None,
         custody: mco_daemon::custody::Custody::Installed,
     };
     let prepared = apply::prepare(&node.machine, &request).unwrap();

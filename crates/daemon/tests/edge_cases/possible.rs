@@ -18,6 +18,7 @@ fn obstacle(old: &NodeConfig, new: &NodeConfig, overrides: Overrides) -> Option<
         overrides,
         circumstances: Circumstances::Cluster,
         reboot_owed: None,
+        pending_os: None,
         custody: mco_daemon::custody::Custody::Installed,
     };
     match apply::prepare(&node.machine, &request) {

@@ -1,10 +1,11 @@
 //! Boot loaders of package-mode systems: `grubby` if installed, otherwise `update-grub` with a configuration file of
-//! ours.
+//! ours, otherwise `kernel-install` where boot entries are used.
 
 use std::sync::Arc;
 
-use super::{OsChange, OsError};
-use crate::command::{CommandError, Commands, succeed};
+use super::bls::BootEntries;
+use super::{OsChange, OsError, is_installed};
+use crate::command::{Commands, succeed};
 use crate::path::RootedPath;
 use crate::root::{Attributes, FsError, Root};
 
@@ -21,6 +22,7 @@ pub(super) struct Grub {
 pub(super) enum Tool {
     Grubby,
     UpdateGrub,
+    KernelInstall,
 }
 
 impl Grub {
@@ -29,26 +31,28 @@ impl Grub {
     }
 
     /// Returns the tool that is installed, if any.
-    pub fn tool(&self) -> Option<Tool> {
-        let answers = |program, argument| {
-            !matches!(
-                self.commands.run(program, &[argument]),
-                Err(CommandError::Missing { .. })
-            )
-        };
-        if answers("grubby", "--version") {
+    pub fn tool(&self, root: &Root) -> Result<Option<Tool>, OsError> {
+        let installed = |program| is_installed(self.commands.as_ref(), program);
+        Ok(if installed("grubby") {
             Some(Tool::Grubby)
-        } else if answers("update-grub", "--version") {
+        } else if installed("update-grub") {
             Some(Tool::UpdateGrub)
+        } else if BootEntries::are_used(root)? && installed("kernel-install") {
+            Some(Tool::KernelInstall)
         } else {
             None
-        }
+        })
+    }
+
+    fn entries(&self) -> BootEntries {
+        BootEntries::new(Arc::clone(&self.commands))
     }
 
     pub fn apply(&self, root: &Root, tool: Tool, change: &OsChange) -> Result<(), OsError> {
         match tool {
             Tool::Grubby => self.grubby(&change.delete_kernel_arguments, &change.append_kernel_arguments),
             Tool::UpdateGrub => self.update_grub(root, &change.append_kernel_arguments),
+            Tool::KernelInstall => self.entries().set(root, &change.append_kernel_arguments),
         }
     }
 
@@ -56,6 +60,7 @@ impl Grub {
         match tool {
             Tool::Grubby => self.grubby(&change.append_kernel_arguments, &change.delete_kernel_arguments),
             Tool::UpdateGrub => self.update_grub(root, &change.delete_kernel_arguments),
+            Tool::KernelInstall => self.entries().set(root, &change.delete_kernel_arguments),
         }
     }
 

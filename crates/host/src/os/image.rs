@@ -19,9 +19,27 @@ pub fn same_image(left: &str, right: &str) -> bool {
     left == right || matches!((digest(left), digest(right)), (Some(left), Some(right)) if left == right)
 }
 
-fn digest(reference: &str) -> Option<&str> {
+/// Returns whether a deployment is of the wanted image: the same digest from any registry, or the same tag.
+pub(super) fn is_deployed(image: Option<&str>, digest_of_image: Option<&str>, wanted: &str) -> bool {
+    match (digest(wanted), digest_of_image) {
+        (Some(wanted), Some(deployed)) => wanted == deployed,
+        _ => image.is_some_and(|image| same_image(image, wanted)),
+    }
+}
+
+/// Returns the digest of a reference that has one.
+pub(super) fn digest(reference: &str) -> Option<&str> {
     let (_, digest) = reference.rsplit_once('@')?;
     digest.starts_with("sha256:").then_some(digest)
+}
+
+/// Returns a reference without its tag and digest.
+pub(super) fn repository(reference: &str) -> &str {
+    let name = reference.split('@').next().unwrap_or_default();
+    match name.rfind(':') {
+        Some(at) if !name[at..].contains('/') => &name[..at],
+        _ => name,
+    }
 }
 
 #[cfg(test)]
@@ -52,6 +70,17 @@ mod tests {
             ("plain", None),
         ] {
             assert_eq!(reference_url(reference), url, "{reference}");
+        }
+    }
+
+    #[test]
+    fn a_repository_has_neither_tag_nor_digest() {
+        for (reference, expected) in [
+            ("quay.io/os:1", "quay.io/os"),
+            ("quay.io:5000/os", "quay.io:5000/os"),
+            ("quay.io:5000/os:1@sha256:12", "quay.io:5000/os"),
+        ] {
+            assert_eq!(repository(reference), expected);
         }
     }
 

@@ -3,34 +3,49 @@
 //! Every change is staged for the next boot and can be discarded until then. Which packages make up a kernel or an
 //! extension is decided by the caller.
 
+mod bls;
 mod bootc;
 mod bootloader;
+mod change;
+mod credentials;
 mod finalization;
+mod fips;
 mod grub;
 mod image;
 mod kernel_arguments;
+mod lock;
 mod package_mode;
 mod podman;
+mod policy;
+mod preflight;
 mod release;
+mod retry;
 mod rpm_ostree;
 mod simulated;
+mod state;
+#[cfg(test)]
+mod testing;
 
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::command::{CommandError, Commands};
 use crate::path::RootedPath;
 use crate::root::{FsError, Root};
 pub use bootc::Bootc;
+pub use change::{KernelSwap, OsChange};
+pub use fips::fips_enabled;
 pub use image::{reference_url, same_image};
 pub use kernel_arguments::{missing as missing_kernel_arguments, split as split_kernel_arguments};
 pub use package_mode::PackageMode;
 pub use release::OsRelease;
+pub use retry::{Sleeper, ThreadSleeper};
 pub use rpm_ostree::RpmOstree;
 pub use simulated::SimulatedOs;
+pub use state::{OsDeployment, OsState, StagedDeployment};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -52,57 +67,6 @@ impl fmt::Display for OsBackend {
     }
 }
 
-/// The running state.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct OsState {
-    /// The booted image; `None` if the system is not image-based.
-    pub image: Option<String>,
-    pub kernel_arguments: Vec<String>,
-    /// Packages added to the image on request.
-    pub packages: Vec<String>,
-    /// Packages of the image that were removed on request.
-    pub removed_packages: Vec<String>,
-}
-
-/// The change to stage for the next boot. Lists are in the order they are applied.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct OsChange {
-    pub image: Option<String>,
-    pub delete_kernel_arguments: Vec<String>,
-    pub append_kernel_arguments: Vec<String>,
-    pub kernel: Option<KernelSwap>,
-    pub install_packages: Vec<String>,
-    pub uninstall_packages: Vec<String>,
-    /// The image to install packages from, where they do not come from the system's own repositories.
-    pub packages_image: Option<String>,
-}
-
-impl OsChange {
-    pub fn is_empty(&self) -> bool {
-        *self
-            == Self {
-                packages_image: self.packages_image.clone(),
-                ..Self::default()
-            }
-    }
-
-    fn touches_packages(&self) -> bool {
-        self.kernel.is_some() || !self.install_packages.is_empty() || !self.uninstall_packages.is_empty()
-    }
-}
-
-/// Replaces the image's own kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum KernelSwap {
-    /// Restores the image's kernel.
-    Reset,
-    Replace {
-        remove: Vec<String>,
-        install: Vec<String>,
-    },
-}
-
 #[derive(Debug, Error)]
 pub enum OsError {
     #[error(transparent)]
@@ -113,43 +77,113 @@ pub enum OsError {
     Unsupported { what: &'static str, why: String },
     #[error("staged deployment is missing {0}")]
     Incomplete(String),
+    #[error("image {image} cannot be used on this machine: {why}")]
+    Rejected { image: String, why: String },
+    #[error(
+        "this machine boots from an ostree repository (/run/ostree-booted exists), but neither rpm-ostree nor bootc is \
+         installed; install one of them"
+    )]
+    NoImageTool,
 }
 
-/// A backend for one kind of operating system.
+/// Whether a staged deployment boots at the next shutdown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OsHold {
+    /// It waits for its configuration: a shutdown before that boots the present deployment again.
+    Locked,
+    Released,
+}
+
+/// A backend for one kind of operating system. A change goes through these steps: inspect ([`Self::state`]), check, stage,
+/// verify what is staged, then either discard it or boot; after the boot, check the finalization, and roll back if the
+/// new deployment is of no use.
 pub trait OperatingSystem: fmt::Debug + Send + Sync {
     fn backend(&self) -> OsBackend;
 
+    /// Prepares the tools once per start: credentials and proxy, and no leftovers of an interrupted change. Idempotent.
+    fn prepare(&self, _: &Root) -> Result<(), OsError> {
+        Ok(())
+    }
+
     fn state(&self, root: &Root) -> Result<OsState, OsError>;
 
-    /// Checks whether the change is possible. Changes nothing, so that it can run before a drain.
+    /// Checks whether the change is possible, without the network. Changes nothing, so that it can run before a drain.
     fn check(&self, root: &Root, change: &OsChange) -> Result<(), OsError>;
 
-    /// Stages the change for the next boot. On failure nothing is left staged.
+    /// Checks the image of the change at its registry. Changes nothing.
+    fn preflight(&self, _: &Root, _: &OsChange) -> Result<(), OsError> {
+        Ok(())
+    }
+
+    /// Returns whether a change can be staged before the machine's configuration is changed, see [`OsHold::Locked`].
+    fn stages_ahead(&self) -> bool {
+        false
+    }
+
+    /// Stages the change for the next boot, in place of what is staged. On failure nothing is left staged.
     fn stage(&self, root: &Root, change: &OsChange) -> Result<(), OsError>;
 
-    /// Discards the staged change. `change` is the argument of [`OperatingSystem::stage`].
+    /// Returns the staged deployment if it has everything of the change.
+    fn verify_staged(&self, _: &Root, _: &OsChange) -> Result<StagedDeployment, OsError> {
+        Ok(StagedDeployment::default())
+    }
+
+    /// Sets whether what is staged boots at the next shutdown.
+    fn hold(&self, _: &Root, _: OsHold) -> Result<(), OsError> {
+        Ok(())
+    }
+
+    /// Discards the staged change, and stages again what it had replaced. `change` is the argument of
+    /// [`OperatingSystem::stage`].
     fn discard(&self, root: &Root, change: &OsChange) -> Result<(), OsError>;
 
     /// Returns why the previous boot could not finalize a staged change, where the backend reports it.
     fn finalization_failure(&self) -> Result<Option<String>, OsError> {
         Ok(None)
     }
+
+    /// Makes the next boot that of the system before the change, which has booted.
+    fn roll_back(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
+        self.discard(root, change)
+    }
+
+    /// Removes the previous deployment, which takes space in `/boot`. It can no longer be rolled back to.
+    fn remove_rollback(&self, _: &Root) -> Result<(), OsError> {
+        Ok(())
+    }
+
+    /// Returns the packages that are not installed in the running system.
+    fn absent_packages(&self, root: &Root, packages: &[&str]) -> Result<Vec<String>, OsError> {
+        let present = self.state(root)?.packages;
+        let absent = packages
+            .iter()
+            .filter(|package| !present.iter().any(|one| one == *package));
+        Ok(absent.map(|package| (*package).to_owned()).collect())
+    }
 }
 
-/// Detects the kind of operating system.
+/// Detects the kind of operating system, by what is installed. Whether the tool works is not asked here: a failure must
+/// not change what the machine is.
 pub fn probe(root: &Root, commands: &Arc<dyn Commands>) -> Result<Box<dyn OperatingSystem>, OsError> {
     let image_based = root.exists(&RootedPath::new("/run/ostree-booted").map_err(FsError::from)?)?;
-    if image_based {
-        let rpm_ostree = RpmOstree::new(Arc::clone(commands));
-        if rpm_ostree.responds() {
-            return Ok(Box::new(rpm_ostree));
-        }
-        let bootc = Bootc::new(Arc::clone(commands));
-        if bootc.responds() {
-            return Ok(Box::new(bootc));
-        }
+    if !image_based {
+        return Ok(Box::new(PackageMode::new(Arc::clone(commands))));
     }
-    Ok(Box::new(PackageMode::new(Arc::clone(commands))))
+    if is_installed(commands.as_ref(), "rpm-ostree") {
+        return Ok(Box::new(RpmOstree::new(Arc::clone(commands))));
+    }
+    if is_installed(commands.as_ref(), "bootc") {
+        return Ok(Box::new(Bootc::new(Arc::clone(commands))));
+    }
+    Err(OsError::NoImageTool)
+}
+
+/// Returns whether a program exists; it may fail.
+fn is_installed(commands: &dyn Commands, program: &str) -> bool {
+    !matches!(
+        commands.run(program, &["--version"]),
+        Err(CommandError::Missing { .. })
+    )
 }
 
 /// Returns the arguments the running kernel was booted with.

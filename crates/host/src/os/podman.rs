@@ -4,30 +4,51 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::OsError;
-use crate::command::{CommandError, Commands, succeed};
+use super::retry::{PULL, Sleeper, ThreadSleeper};
+use super::{OsError, credentials};
+use crate::command::{CommandError, Commands, succeed, succeed_with};
 use crate::path::RootedPath;
 use crate::power::random_name;
 use crate::root::{Attributes, FsError, Root};
 
-/// Only the first one has credentials for the cluster's own registry.
-const PULL_SECRETS: [&str; 2] = [
-    "/etc/mco/internal-registry-pull-secret.json",
-    "/var/lib/kubelet/config.json",
-];
 const CONTENT_DIRECTORY: &str = "/run/mco-extensions";
 const REPOSITORY_FILE: &str = "/etc/yum.repos.d/coreos-extensions.repo";
 
 #[derive(Debug)]
 pub(super) struct Podman {
     commands: Arc<dyn Commands>,
+    sleeper: Arc<dyn Sleeper>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct PodmanImage {
     #[serde(default)]
+    id: String,
+    #[serde(default)]
     repo_digests: Option<Vec<String>>,
+}
+
+/// An image of the local container storage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LocalImage {
+    /// By digest.
+    pub reference: String,
+    pub id: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct PodmanInfo {
+    store: ContainerStore,
+}
+
+/// Where the local container storage is.
+#[derive(Debug, Deserialize)]
+pub(super) struct ContainerStore {
+    #[serde(rename = "graphDriverName")]
+    pub driver: String,
+    #[serde(rename = "graphRoot")]
+    pub root: String,
 }
 
 /// The unpacked extension packages and a repository file that points to them; both are removed on drop.
@@ -40,23 +61,44 @@ pub(super) struct ExtensionsContent<'a> {
 
 impl Podman {
     pub fn new(commands: Arc<dyn Commands>) -> Self {
-        Self { commands }
+        Self {
+            commands,
+            sleeper: Arc::new(ThreadSleeper),
+        }
+    }
+
+    pub fn with_sleeper(mut self, sleeper: Arc<dyn Sleeper>) -> Self {
+        self.sleeper = sleeper;
+        self
     }
 
     fn run(&self, arguments: &[&str]) -> Result<String, CommandError> {
         succeed(self.commands.as_ref(), "podman", arguments)
     }
 
-    /// Returns the digest of a local image, if it is present.
-    pub fn local_digest(&self, image: &str) -> Option<String> {
-        let filter = format!("reference={image}");
-        let text = self.run(&["images", "--format=json", "--filter", &filter]).ok()?;
+    /// Returns a local image that was pulled by this digest. Not `podman images` with a filter, which finds no digests
+    /// before version 4.4.
+    pub fn local_image(&self, image: &str) -> Option<LocalImage> {
+        let text = self.run(&["image", "inspect", image]).ok()?;
         let images: Vec<PodmanImage> = serde_json::from_str(&text).ok()?;
-        let digests = images
-            .into_iter()
-            .filter_map(|image| image.repo_digests)
-            .flatten();
-        digests.into_iter().find(|digest| digest == image)
+        images.into_iter().find_map(|found| {
+            let digests = found.repo_digests?;
+            let reference = digests.into_iter().find(|digest| digest == image)?;
+            Some(LocalImage {
+                reference,
+                id: found.id,
+            })
+        })
+    }
+
+    /// Returns where the local images are stored.
+    pub fn store(&self) -> Result<ContainerStore, OsError> {
+        let text = self.run(&["system", "info", "--format=json"])?;
+        let info: PodmanInfo = serde_json::from_str(&text).map_err(|error| CommandError::Unexpected {
+            command: "podman system info".to_owned(),
+            why: error.to_string(),
+        })?;
+        Ok(info.store)
     }
 
     pub fn extract_extensions<'a>(
@@ -90,7 +132,7 @@ impl Podman {
 
     /// Pulls an image that is not present yet.
     pub fn fetch(&self, root: &Root, image: &str) -> Result<(), OsError> {
-        if self.local_digest(image).is_some() {
+        if self.local_image(image).is_some() {
             return Ok(());
         }
         self.pull(root, image)
@@ -118,23 +160,37 @@ impl Podman {
         Ok(())
     }
 
+    /// Pulls with the lowest priority, so that workloads keep their share of the disk and the CPUs.
     fn pull(&self, root: &Root, image: &str) -> Result<(), OsError> {
-        let mut arguments = vec!["pull", "-q"];
-        for secret in PULL_SECRETS {
-            if root.exists(&RootedPath::new(secret).map_err(FsError::from)?)? {
-                arguments.extend(["--authfile", secret]);
-                break;
-            }
+        let mut arguments = vec!["--", "ionice", "-c", "3", "podman", "pull", "-q"];
+        if let Some(secret) = credentials::secret(root)? {
+            arguments.extend(["--authfile", secret]);
         }
         arguments.push(image);
-        self.run(&arguments)?;
+        let proxy = credentials::proxy(root)?;
+        let proxy: Vec<(&str, &str)> = proxy
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        PULL.run(&self.sleeper, || {
+            succeed_with(self.commands.as_ref(), "nice", &arguments, &proxy)
+        })?;
         Ok(())
     }
 
     fn copy(&self, image: &str, name: &str, inside: &str, directory: &str) -> Result<(), CommandError> {
         let container = format!("ostree-container-pivot-{name}");
         let annotation = "--annotation=org.openshift.machineconfigoperator.pivot=true";
-        self.run(&["create", "--net=none", annotation, "--name", &container, image])?;
+        // The command is never run, but an image may have none of its own.
+        self.run(&[
+            "create",
+            "--net=none",
+            annotation,
+            "--name",
+            &container,
+            image,
+            "/none",
+        ])?;
         let copied = self.run(&["cp", &format!("{container}:{inside}"), directory]);
         // The container was never started; if it cannot be removed it only costs a little space.
         let _ = self.run(&["rm", "-f", &container]);
@@ -174,8 +230,11 @@ mod tests {
         let images = include_str!("fixtures/podman-images.json");
         let podman = Podman::new(Arc::new(Arc::new(Recorded::answering(&[("podman", images)]))));
         let image = "quay.io/openshift/os@sha256:bb22";
-        assert_eq!(podman.local_digest(image).as_deref(), Some(image));
-        assert_eq!(podman.local_digest("quay.io/openshift/os:latest"), None);
+        assert_eq!(
+            podman.local_image(image).map(|found| found.reference).as_deref(),
+            Some(image)
+        );
+        assert_eq!(podman.local_image("quay.io/openshift/os:latest"), None);
     }
 
     #[test]
@@ -184,6 +243,7 @@ mod tests {
         let root = Root::open(directory.path(), Ownership::Recorded).unwrap();
         let recorded = Arc::new(Recorded::answering(&[
             ("podman", "[]"),
+            ("nice", ""),
             ("chcon", ""),
             ("rm", ""),
         ]));
@@ -209,5 +269,85 @@ mod tests {
                 .unwrap()
                 .starts_with("rm -rf -- /run/mco-extensions/")
         );
+    }
+
+    /// Runs the machine's own podman with a storage of its own, and copies below the machine's root.
+    #[derive(Debug)]
+    struct RealPodman {
+        root: std::path::PathBuf,
+        storage: std::path::PathBuf,
+    }
+
+    impl Commands for RealPodman {
+        fn run_with(
+            &self,
+            program: &str,
+            arguments: &[&str],
+            environment: &[(&str, &str)],
+        ) -> Result<crate::command::CommandOutput, CommandError> {
+            let host = crate::command::HostCommands::default();
+            if program != "podman" {
+                return host.run_with(program, arguments, environment);
+            }
+            let (store, run) = (self.storage.join("store"), self.storage.join("run"));
+            let mut all: Vec<String> = [
+                "--root",
+                &store.display().to_string(),
+                "--runroot",
+                &run.display().to_string(),
+            ]
+            .map(str::to_owned)
+            .to_vec();
+            all.extend(["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"].map(str::to_owned));
+            all.extend(arguments.iter().map(|one| (*one).to_owned()));
+            if let (Some(&"cp"), Some(last)) = (arguments.first(), all.last_mut()) {
+                *last = format!("{}{last}", self.root.display());
+            }
+            let all: Vec<&str> = all.iter().map(String::as_str).collect();
+            host.run_with(program, &all, environment)
+        }
+    }
+
+    #[test]
+    #[allow(clippy::print_stderr)]
+    fn a_real_podman_finds_and_extracts_a_local_image() {
+        let (directory, storage) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let commands: Arc<dyn Commands> = Arc::new(RealPodman {
+            root: directory.path().to_owned(),
+            storage: storage.path().to_owned(),
+        });
+        let packages = storage.path().join("rootfs/usr/share/rpm-ostree/extensions");
+        std::fs::create_dir_all(&packages).unwrap();
+        std::fs::write(packages.join("usbguard.rpm"), "rpm").unwrap();
+        let (tar, files) = (storage.path().join("image.tar"), storage.path().join("rootfs"));
+        let (tar, files) = (tar.display().to_string(), files.display().to_string());
+        succeed(commands.as_ref(), "tar", &["-C", &files, "-cf", &tar, "."]).unwrap();
+        if let Err(error) = succeed(
+            commands.as_ref(),
+            "podman",
+            &["import", "-q", &tar, "localhost/extensions:1"],
+        ) {
+            eprintln!("note: no usable podman here, so only doubles are tested: {error}");
+            return;
+        }
+        let digest = succeed(
+            commands.as_ref(),
+            "podman",
+            &["images", "--format", "{{.Digest}}", "localhost/extensions"],
+        );
+        let image = format!("localhost/extensions@{}", digest.unwrap().trim());
+        let podman = Podman::new(Arc::clone(&commands));
+        assert_eq!(podman.local_image(&image).unwrap().reference, image);
+        assert_eq!(podman.local_image("localhost/extensions:1"), None);
+        assert!(podman.local_image("localhost/none@sha256:1").is_none());
+        assert_eq!(podman.store().unwrap().driver, "vfs");
+        let root = Root::open(directory.path(), Ownership::Recorded).unwrap();
+        let content = podman.extract_extensions(&root, &image).unwrap();
+        let extracted = format!(
+            "{}/usr/share/rpm-ostree/extensions/usbguard.rpm",
+            content.directory
+        );
+        let extracted = directory.path().join(extracted.trim_start_matches('/'));
+        assert_eq!(std::fs::read_to_string(extracted).unwrap(), "rpm");
     }
 }

@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{KernelSwap, OperatingSystem, OsBackend, OsChange, OsError, OsState};
+use super::{
+    KernelSwap, OperatingSystem, OsBackend, OsChange, OsDeployment, OsError, OsHold, OsState,
+    StagedDeployment, image,
+};
 use crate::path::RootedPath;
 use crate::power::{BootId, Power, SimulatedPower};
 use crate::root::{Attributes, FsError, Root};
@@ -18,6 +21,12 @@ struct SimulatedDisk {
     running: SimulatedDeployment,
     /// Replaces `running` once the boot ID differs from the one that staged it.
     next: Option<(BootId, SimulatedDeployment)>,
+    /// Whether `next` is lost at the next boot.
+    #[serde(default)]
+    locked: bool,
+    /// What ran before `running`, while it is kept.
+    #[serde(default)]
+    previous: Option<SimulatedDeployment>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -29,6 +38,15 @@ struct SimulatedDeployment {
 }
 
 impl SimulatedDeployment {
+    fn described(&self) -> OsDeployment {
+        OsDeployment {
+            image: self.image.clone(),
+            digest: self.image.as_deref().and_then(image::digest).map(str::to_owned),
+            checksum: String::new(),
+            packages: self.packages.clone(),
+        }
+    }
+
     fn changed_by(&self, change: &OsChange) -> Self {
         let mut next = self.clone();
         if let Some(image) = &change.image {
@@ -66,11 +84,23 @@ impl SimulatedOs {
         if let Some((staged_in, deployment)) = disk.next.take() {
             if boot.as_ref() == Some(&staged_in) {
                 disk.next = Some((staged_in, deployment));
-            } else {
-                disk.running = deployment;
+            } else if !std::mem::take(&mut disk.locked) {
+                disk.previous = Some(std::mem::replace(&mut disk.running, deployment));
             }
         }
         Ok(disk)
+    }
+
+    fn set_next(root: &Root, mut disk: SimulatedDisk, next: SimulatedDeployment) -> Result<(), OsError> {
+        let boot = SimulatedPower
+            .boot_id(root)
+            .map_err(|error| OsError::Unsupported {
+                what: "the simulated system",
+                why: error.to_string(),
+            })?;
+        disk.next = Some((boot, next));
+        disk.locked = false;
+        Self::store(root, &disk)
     }
 
     fn store(root: &Root, disk: &SimulatedDisk) -> Result<(), OsError> {
@@ -89,17 +119,24 @@ impl OperatingSystem for SimulatedOs {
     }
 
     fn state(&self, root: &Root) -> Result<OsState, OsError> {
+        let disk = Self::load(root)?;
+        let staged = disk.next.as_ref().map(|(_, next)| next.described());
+        let rollback = disk.previous.as_ref().map(SimulatedDeployment::described);
         let SimulatedDeployment {
             image,
             kernel_arguments,
             packages,
             removed_packages,
-        } = Self::load(root)?.running;
+        } = disk.running;
         Ok(OsState {
+            digest: image.as_deref().and_then(image::digest).map(str::to_owned),
             image,
             kernel_arguments,
             packages,
             removed_packages,
+            local_changes: Vec::new(),
+            staged,
+            rollback,
         })
     }
 
@@ -107,24 +144,65 @@ impl OperatingSystem for SimulatedOs {
         Ok(())
     }
 
-    fn stage(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
-        let mut disk = Self::load(root)?;
-        let boot = SimulatedPower
-            .boot_id(root)
-            .map_err(|error| OsError::Unsupported {
-                what: "the simulated system",
-                why: error.to_string(),
-            })?;
-        disk.next = Some((boot, disk.running.changed_by(change)));
-        Self::store(root, &disk)
+    fn stages_ahead(&self) -> bool {
+        true
     }
 
-    fn discard(&self, root: &Root, _: &OsChange) -> Result<(), OsError> {
+    fn stage(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
+        let disk = Self::load(root)?;
+        let next = disk.running.changed_by(change);
+        Self::set_next(root, disk, next)
+    }
+
+    fn verify_staged(&self, root: &Root, _: &OsChange) -> Result<StagedDeployment, OsError> {
+        let next = Self::load(root)?.next;
+        let (_, next) = next.ok_or_else(|| OsError::Incomplete("altogether".to_owned()))?;
+        Ok(StagedDeployment {
+            checksum: None,
+            digest: next.described().digest,
+        })
+    }
+
+    fn hold(&self, root: &Root, hold: OsHold) -> Result<(), OsError> {
+        let mut disk = Self::load(root)?;
+        let locked = hold == OsHold::Locked;
+        if disk.locked != locked {
+            disk.locked = locked;
+            Self::store(root, &disk)?;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
         // An interruption during staging may have left the temporary file behind.
         let path = RootedPath::new(STATE_FILE).map_err(FsError::from)?;
         root.remove_file(&Root::temporary_of(&path)?)?;
         let mut disk = Self::load(root)?;
+        if let Some(replaced) = &change.replaces {
+            let next = disk.running.changed_by(replaced);
+            return Self::set_next(root, disk, next);
+        }
         if disk.next.take().is_some() {
+            disk.locked = false;
+            Self::store(root, &disk)?;
+        }
+        Ok(())
+    }
+
+    fn roll_back(&self, root: &Root, _: &OsChange) -> Result<(), OsError> {
+        let mut disk = Self::load(root)?;
+        match disk.previous.take() {
+            Some(previous) => Self::set_next(root, disk, previous),
+            None => Err(OsError::Unsupported {
+                what: "the simulated system",
+                why: "there is no previous deployment".to_owned(),
+            }),
+        }
+    }
+
+    fn remove_rollback(&self, root: &Root) -> Result<(), OsError> {
+        let mut disk = Self::load(root)?;
+        if disk.previous.take().is_some() {
             Self::store(root, &disk)?;
         }
         Ok(())
@@ -146,7 +224,8 @@ mod tests {
             ..OsChange::default()
         };
         SimulatedOs.stage(&root, &change).unwrap();
-        assert_eq!(SimulatedOs.state(&root).unwrap(), OsState::default());
+        let state = SimulatedOs.state(&root).unwrap();
+        assert_eq!((state.image, state.kernel_arguments), (None, Vec::new()));
         SimulatedPower.reboot(&root, "test").unwrap();
         let state = SimulatedOs.state(&root).unwrap();
         assert_eq!(

@@ -168,6 +168,7 @@ mod tests {
             ("mokutil", secure_boot),
             ("systemctl", ""),
             ("podman", ""),
+            ("nice", ""),
             ("findmnt", "/dev/md126\n"),
             ("lsblk", RAID),
             ("mount", ""),
@@ -221,7 +222,10 @@ mod tests {
         ] {
             let (done, asked) = run(release, recorded);
             assert_eq!(done.unwrap(), BootloaderUpdate::ByImage);
-            assert!(asked.contains(&format!("podman pull -q {IMAGE}")), "{asked:?}");
+            assert!(
+                asked.contains(&format!("nice -- ionice -c 3 podman pull -q {IMAGE}")),
+                "{asked:?}"
+            );
             let last = asked.last().unwrap();
             assert!(last.starts_with("podman run --env INVOCATION_ID="), "{last}");
             assert!(
