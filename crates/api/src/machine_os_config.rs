@@ -52,12 +52,13 @@ pub struct MachineOSConfigSpec {
     pub base_image_pull_secret: Option<ObjectName>,
 
     /// What is added to the image, for every architecture or for one.
-    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
+    // The names of builds distinguish an absent list from an empty one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 0, max = 4),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["containerfileArch"])
     )]
-    pub container_file: Vec<MachineOSContainerfile>,
+    pub container_file: Option<Vec<MachineOSContainerfile>>,
 
     /// What builds the image.
     #[serde(deserialize_with = "null_is_default")]

@@ -22,6 +22,8 @@ pub struct OperatorOptions {
     pub image: String,
     /// The image with the controller's templates; empty for the built-in ones.
     pub templates_image: String,
+    /// The image in which OS images are built; empty for the release's.
+    pub builder_image: String,
     /// API server address for machines, if the cluster does not publish one.
     pub api_server_url: Option<String>,
     /// The address from which machines fetch their first configuration: host or address, with a port if it is not the
@@ -86,6 +88,7 @@ impl OperatorOptions {
             release_version: None,
             image: String::new(),
             templates_image: String::new(),
+            builder_image: String::new(),
             api_server_url: None,
             config_server: None,
             workloads: OperandMode::default(),

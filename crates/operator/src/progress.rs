@@ -24,6 +24,7 @@ pub enum SyncStep {
     MachineConfigDaemon,
     MachineConfigController,
     MachineConfigServer,
+    MachineOSBuilder,
     RequiredPools,
 }
 
@@ -44,6 +45,7 @@ impl SyncStep {
             Self::MachineConfigDaemon => "MachineConfigDaemon",
             Self::MachineConfigController => "MachineConfigController",
             Self::MachineConfigServer => "MachineConfigServer",
+            Self::MachineOSBuilder => "MachineOSBuilder",
             Self::RequiredPools => "RequiredPools",
         }
     }
@@ -62,7 +64,9 @@ impl SyncStep {
                 &[Self::CustomResourceDefinitions]
             }
             Self::UserData => &[Self::MachineConfigPools, Self::Certificates],
-            Self::MachineConfigDaemon | Self::MachineConfigServer => &[Self::AccessControl],
+            Self::MachineConfigDaemon | Self::MachineConfigServer | Self::MachineOSBuilder => {
+                &[Self::AccessControl]
+            }
             Self::RequiredPools => &[Self::MachineConfigPools],
         }
     }

@@ -35,8 +35,8 @@ use crate::report::{self, Story};
 use crate::steps::rendering::{RenderingError, Rotation};
 use crate::steps::user_data::Upgrade;
 use crate::steps::{
-    definitions, evaluation, machine_configuration, monitoring, pools, rendering, serving, user_data,
-    workloads,
+    definitions, evaluation, machine_configuration, monitoring, os_builds, pools, rendering, serving,
+    user_data, workloads,
 };
 use crate::watches::{Watches, Work};
 
@@ -305,6 +305,9 @@ impl Operator {
                 progress
                     .run(SyncStep::AccessControl, workloads::access(cluster))
                     .await;
+                progress
+                    .run(SyncStep::MachineOSBuilder, os_builds::sync(cluster))
+                    .await;
             }
             OperandMode::Deployed => {
                 progress
@@ -394,6 +397,8 @@ impl Operator {
         } else {
             progress.skip(SyncStep::MachineConfigServer, SyncStep::RenderConfig);
         }
+        let builder = workloads::builder(cluster, settings);
+        progress.settle(SyncStep::MachineOSBuilder, builder).await;
     }
 
     /// Runs the last step, which checks the required pools.
@@ -490,6 +495,7 @@ fn deployment_settings(facts: &ObservedFacts, options: &OperatorOptions) -> Mani
     ManifestSettings {
         image: options.image.clone(),
         templates_image: options.templates_image.clone(),
+        builder_image: options.builder_image.clone(),
         api_server_url: status
             .map(|status| status.api_server_internal_uri)
             .unwrap_or_default(),

@@ -127,6 +127,7 @@ fn openshift_lets_every_pod_be_what_it_is() {
         image: "localhost/mco".to_owned(),
         api_server_url: String::new(),
         templates_image: "localhost/templates".to_owned(),
+        builder_image: String::new(),
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
     };

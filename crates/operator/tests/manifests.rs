@@ -15,6 +15,7 @@ fn settings() -> ManifestSettings {
         image: format!("localhost/mco:{}", env!("CARGO_PKG_VERSION")),
         api_server_url: String::new(),
         templates_image: String::new(),
+        builder_image: String::new(),
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
     }
@@ -320,7 +321,7 @@ fn pods_without_ipv4_are_reached_too() {
 
 /// Returns all metrics that components export, which is tested in each component, and the series of histograms.
 fn told_metrics() -> BTreeSet<String> {
-    let components = ["all", "controller", "daemon", "operator", "server"];
+    let components = ["all", "builder", "controller", "daemon", "operator", "server"];
     let mut all = BTreeSet::new();
     for name in components
         .map(mco_testkit::metrics::documented)

@@ -149,6 +149,7 @@ fn settings() -> ManifestSettings {
         image: "localhost/mco:test".to_owned(),
         api_server_url: String::new(),
         templates_image: "registry.example.com/release:4".to_owned(),
+        builder_image: "registry.example.com/mco-builder:1".to_owned(),
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
     }

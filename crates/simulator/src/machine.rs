@@ -67,7 +67,7 @@ impl SimulatedNode {
             return changed(seen).await;
         }
         let target = view.desired_config.to_owned();
-        let same = view.current_config == target;
+        let same = view.current_config == target && view.current_image == view.desired_image;
         match self
             .behaviour
             .fails
@@ -186,6 +186,8 @@ impl SimulatedNode {
         }
         self.annotate(json!({
             annotation::CURRENT_CONFIG: target,
+            // Removed together with the desired one.
+            annotation::CURRENT_IMAGE: view.desired_image,
             annotation::STATE: node_state::DONE,
             annotation::REASON: "",
         }))

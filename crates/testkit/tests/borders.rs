@@ -24,6 +24,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "mco-controllers",
         &["mco-api", "mco-core", "mco-runtime", "mco-http", "mco-telemetry"],
     ),
+    ("mco-builder", &["mco-api", "mco-core", "mco-runtime", "mco-http"]),
     (
         "mco-daemon",
         &[
@@ -68,6 +69,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "mco-daemon",
             "mco-apiserver",
             "mco-controllers",
+            "mco-builder",
             "mco-console",
             "mco-runtime",
             "mco-http",
@@ -185,4 +187,34 @@ fn the_entry_point_stays_small() {
     let text =
         std::fs::read_to_string(mco_testkit::repository_root().join("crates/mco/src/main.rs")).unwrap();
     assert!(text.lines().count() < 50, "main.rs only parses, calls and exits");
+}
+
+/// A daemon in a pod has no tools of its own: a process that is started anywhere else would look for the tool in the
+/// container. Tests may start processes.
+#[test]
+fn the_machines_tools_have_one_runner() {
+    const RUNNER: [&str; 2] = ["crates/host/src/command.rs", "crates/host/src/enter.rs"];
+    let root = mco_testkit::repository_root();
+    let mut directories = vec![root.join("crates/host/src"), root.join("crates/daemon/src")];
+    let mut starters = BTreeSet::new();
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(&root).unwrap().display().to_string();
+            if path.is_dir() {
+                directories.push(path);
+            } else if !name.contains("test") {
+                let source = std::fs::read_to_string(&path).unwrap_or_default();
+                let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+                if code.contains("Command::new(") {
+                    starters.insert(name);
+                }
+            }
+        }
+    }
+    assert_eq!(
+        starters,
+        RUNNER.map(str::to_owned).into(),
+        "use mco_host::Commands"
+    );
 }

@@ -138,6 +138,23 @@ pub mod node {
 pub mod build {
     /// On a MachineOSConfig: its latest build.
     pub const CURRENT_MACHINE_OS_BUILD: &str = "machineconfiguration.openshift.io/current-machine-os-build";
+    /// On a MachineOSConfig: the user's request to build its image again, with any value.
+    pub const REBUILD: &str = "machineconfiguration.openshift.io/rebuild";
+    /// On a MachineOSBuild: the Secret with which its image is pushed, inspected and deleted.
+    pub const PUSH_SECRET: &str = "machineconfiguration.openshift.io/rendered-image-push-secret";
+    /// On a MachineOSBuild: the UID of its Job.
+    pub const JOB_UID: &str = "machineconfiguration.openshift.io/job-uid";
+    /// On a MachineOSBuild that failed before its Job was created: the problem, its place and a hint.
+    pub const FAILURE: &str = "mco.dev/build-failure";
+    /// On a MachineOSBuild: the last lines of the log of its build.
+    pub const LOG_TAIL: &str = "mco.dev/build-log";
+    /// On the objects of a build: the MachineOSConfig and the MachineOSBuild.
+    pub const MACHINE_OS_CONFIG: &str = "machineconfiguration.openshift.io/machine-os-config";
+    pub const MACHINE_OS_BUILD: &str = "machineconfiguration.openshift.io/machine-os-build";
+    /// On the objects of a build that mounts subscription certificates, yum repositories or RPM keys.
+    pub const HAS_ENTITLEMENT: &str = "machineconfiguration.openshift.io/has-etc-pki-entitlement";
+    pub const HAS_YUM_REPOS: &str = "machineconfiguration.openshift.io/has-etc-yum-repos-d";
+    pub const HAS_RPM_KEYS: &str = "machineconfiguration.openshift.io/has-etc-pki-rpm-gpg";
 }
 
 /// On secrets and config maps with certificates.

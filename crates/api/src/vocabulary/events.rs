@@ -91,6 +91,23 @@ pub mod daemon {
 
 /// Of the image builder, about builds, their configs and pools.
 pub mod build {
+    pub const BUILD_STARTED: &str = "BuildStarted";
+    pub const BUILD_PREPARING: &str = "BuildPreparing";
+    pub const BUILD_BUILDING: &str = "BuildBuilding";
+    pub const BUILD_COMPLETED: &str = "BuildCompleted";
     pub const BUILD_FAILED: &str = "BuildFailed";
     pub const BUILD_INTERRUPTED: &str = "BuildInterrupted";
+    pub const BUILD_DELETED: &str = "BuildDeleted";
+    pub const JOB_CREATED: &str = "JobCreated";
+    pub const JOB_STARTED: &str = "JobStarted";
+    pub const JOB_COMPLETED: &str = "JobCompleted";
+    pub const JOB_DELETED: &str = "JobDeleted";
+    pub const JOB_FAILED: &str = "JobFailed";
+    pub const CONFIG_RECONCILED: &str = "ConfigReconciled";
+    pub const CONFIG_RECONCILE_FAILED: &str = "ConfigReconcileFailed";
+    pub const REBUILD_REQUESTED: &str = "RebuildRequested";
+    pub const CONFIG_DELETED: &str = "ConfigDeleted";
+    pub const BUILD_DEGRADED: &str = "BuildDegraded";
+    pub const BUILD_RECOVERED: &str = "BuildRecovered";
+    pub const POOL_CONFIG_CHANGED: &str = "PoolConfigChanged";
 }

@@ -42,7 +42,25 @@ pub mod node {
 pub mod build {
     /// "true" on a build that never ran because its image came with the installation.
     pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
+    /// The pool whose machines run the image.
+    pub const POOL: &str = "machineconfiguration.openshift.io/target-machine-config-pool";
+    /// The rendered MachineConfig that the image is built from.
+    pub const RENDERED_CONFIG: &str = "machineconfiguration.openshift.io/rendered-machine-config";
+    /// The MachineOSConfig of the build.
+    pub const MACHINE_OS_CONFIG: &str = "machineconfiguration.openshift.io/machine-os-config";
+    /// The MachineOSBuild that an object was created for.
+    pub const MACHINE_OS_BUILD: &str = "machineconfiguration.openshift.io/machine-os-build";
+    /// The object exists only for the duration of a build.
+    pub const EPHEMERAL: &str = "machineconfiguration.openshift.io/ephemeral-build-object";
+    pub const ON_CLUSTER_LAYERING: &str = "machineconfiguration.openshift.io/on-cluster-layering";
+    /// On a Secret that was converted to the current format of registry credentials.
+    pub const CANONICALIZED_SECRET: &str = "machineconfiguration.openshift.io/canonicalizedSecret";
+    /// The name of the Secret that it was converted from.
+    pub const ORIGINAL_SECRET_NAME: &str = "machineconfiguration.openshift.io/originalSecretName";
 }
+
+/// On a pool: its images are built in the cluster, also before it has a MachineOSConfig.
+pub const LAYERING_ENABLED: &str = "machineconfiguration.openshift.io/layering-enabled";
 
 /// On operating system images: metadata of the image.
 pub mod image {

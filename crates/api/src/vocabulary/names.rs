@@ -47,6 +47,17 @@ pub mod secret {
     /// The hashes of the tokens with which machines fetch their first configuration.
     pub const SERVER_TOKENS: &str = "machine-config-server-tokens";
     pub const NODE_BOOTSTRAPPER_TOKEN: &str = "node-bootstrapper-token";
+    /// The copy of the cluster's pull secret that image builds use by default.
+    pub const GLOBAL_PULL_SECRET_COPY: &str = "global-pull-secret-copy";
+    /// The subscription certificates of the cluster, in the namespace of managed configuration.
+    pub const ENTITLEMENT: &str = "etc-pki-entitlement";
+    /// The keys with which image builds verify packages.
+    pub const RPM_KEYS: &str = "etc-pki-rpm-gpg";
+
+    /// Returns the name of the copy of the subscription certificates for the image builds of a pool.
+    pub fn entitlement_of(pool: &str) -> String {
+        format!("{ENTITLEMENT}-{pool}")
+    }
 
     /// Returns the name of the secret with the pointer config of a pool's new machines.
     pub fn user_data(pool: &str) -> String {
@@ -64,6 +75,51 @@ pub mod config_map {
     pub const KUBECONFIG_DATA: &str = "kubeconfig-data";
     pub const KUBE_API_SERVER_CA: &str = "kube-apiserver-server-ca";
     pub const MERGED_TRUSTED_IMAGE_REGISTRY_CA: &str = "merged-trusted-image-registry-ca";
+    /// The yum repositories of image builds.
+    pub const YUM_REPOS: &str = "etc-yum-repos-d";
+}
+
+/// Names of the objects of an image build.
+pub mod build {
+    /// Returns the name of the Job.
+    pub fn job(build: &str) -> String {
+        format!("build-{build}")
+    }
+
+    /// Returns the name of the ConfigMap with the digest of the image.
+    pub fn digest(build: &str) -> String {
+        format!("digest-{build}")
+    }
+
+    pub fn containerfile(build: &str) -> String {
+        format!("containerfile-{build}")
+    }
+
+    pub fn machine_config(build: &str) -> String {
+        format!("mc-{build}")
+    }
+
+    pub fn trust_bundle(build: &str) -> String {
+        format!("additionaltrustbundle-{build}")
+    }
+
+    pub fn policy(build: &str) -> String {
+        format!("etc-policy-{build}")
+    }
+
+    pub fn registries(build: &str) -> String {
+        format!("etc-registries-{build}")
+    }
+
+    /// Returns the name of the Secret with which base images are pulled.
+    pub fn base_secret(build: &str) -> String {
+        format!("base-{build}")
+    }
+
+    /// Returns the name of the Secret with which the image is pushed.
+    pub fn final_secret(build: &str) -> String {
+        format!("final-{build}")
+    }
 }
 
 /// The prefix of the names of rendered MachineConfigs.

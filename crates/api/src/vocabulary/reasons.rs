@@ -45,7 +45,9 @@ pub mod machine_config_node {
 }
 
 /// On MachineOSConfigs.
-pub mod machine_os_config {}
+pub mod machine_os_config {
+    pub const PRE_BUILT_IMAGE_SEEDED: &str = "PreBuiltImageSeeded";
+}
 
 /// On MachineOSBuilds.
 pub mod machine_os_build {

@@ -121,6 +121,11 @@ impl NodePools {
         }
     }
 
+    /// Returns whether a node belongs to this pool.
+    pub fn is_member(&self, labels: Option<&BTreeMap<String, String>>, pool: &str) -> bool {
+        matches!(self.of_node(labels), Membership::Member { pool: own, .. } if own == pool)
+    }
+
     /// Returns the pools that select a node with these labels, in input order.
     fn wanting(&self, labels: Option<&BTreeMap<String, String>>) -> Vec<&str> {
         let named = labels.into_iter().flat_map(BTreeMap::keys);

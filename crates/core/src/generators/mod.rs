@@ -6,6 +6,7 @@ pub mod container_runtime;
 pub mod credential_provider;
 pub mod generated;
 pub mod kubelet;
+pub mod os_builds;
 pub mod os_images;
 pub mod os_streams;
 pub mod pointer;

@@ -69,6 +69,60 @@ pub enum ConfigInUse {
     Unknown,
 }
 
+/// Refuses an image build for a pool whose nodes cannot boot images, naming the nodes. `nodes` are those of the pool
+/// that the MachineOSConfig references. An existing MachineOSConfig can still be changed and deleted.
+pub fn review_image_build(request: &AdmissionWrite<'_>, nodes: &[ImageNode<'_>]) -> Result<(), String> {
+    let is_new = request.operation == WriteOperation::Create;
+    if !is_new || (request.group, request.kind) != (OWN_GROUP, "MachineOSConfig") {
+        return Ok(());
+    }
+    let unable: Vec<String> = nodes
+        .iter()
+        .filter(|node| !node.boots_images())
+        .map(|node| format!("{} ({:?})", node.name, node.os_image))
+        .collect();
+    if unable.is_empty() {
+        return Ok(());
+    }
+    let shown = 10;
+    let more = unable.len().saturating_sub(shown);
+    let mut listed = unable;
+    listed.truncate(shown);
+    if more > 0 {
+        listed.push(format!("and {more} more"));
+    }
+    let listed = listed.join(", ");
+    Err(format!(
+        "MachineOSConfig {:?}: on-cluster layering is only supported on nodes that boot images: {listed}\n  hint: use a \
+         pool of CoreOS or bootc nodes, or annotate nodes that do boot images with {BOOTS_IMAGES}=true",
+        request.name
+    ))
+}
+
+/// On a Node: "true" if it boots OS images although its name does not say so, "false" if it does not.
+pub const BOOTS_IMAGES: &str = "mco.dev/boots-images";
+/// Names of operating systems that boot images.
+const IMAGE_BASED: [&str; 3] = ["CoreOS", "Fedora Linux", "bootc"];
+
+/// What is known about the operating system of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageNode<'a> {
+    pub name: &'a str,
+    /// As the kubelet reports it; empty before that.
+    pub os_image: &'a str,
+    /// The value of the annotation [`BOOTS_IMAGES`].
+    pub annotation: Option<&'a str>,
+}
+
+impl ImageNode<'_> {
+    fn boots_images(&self) -> bool {
+        match self.annotation {
+            Some(value) => value == "true",
+            None => self.os_image.is_empty() || IMAGE_BASED.iter().any(|name| self.os_image.contains(name)),
+        }
+    }
+}
+
 /// Returns whether the write is allowed: its warnings, or why it is rejected. `users` is called only for the deletion
 /// of a rendered config, and `peers`, which returns the RolloutPolicies of the cluster, only for the write of one.
 pub fn review(
@@ -276,6 +330,45 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_image_build_for_nodes_that_cannot_boot_images_is_refused_when_it_is_created() {
+        let node = |name, os_image, annotation| ImageNode {
+            name,
+            os_image,
+            annotation,
+        };
+        let write = |operation| AdmissionWrite {
+            operation,
+            group: OWN_GROUP,
+            kind: "MachineOSConfig",
+            name: "worker",
+            object: None,
+            old: None,
+        };
+        let able = [
+            node("a", "Red Hat Enterprise Linux CoreOS 9.6", None),
+            node("b", "Debian GNU/Linux 12", Some("true")),
+            node("new", "", None),
+        ];
+        assert_eq!(review_image_build(&write(WriteOperation::Create), &able), Ok(()));
+        let unable = [
+            able[0],
+            node("c", "Debian GNU/Linux 12 (bookworm)", None),
+            node("d", "Fedora Linux 42", Some("false")),
+        ];
+        let refusal = review_image_build(&write(WriteOperation::Create), &unable).unwrap_err();
+        assert!(
+            refusal.contains("c (\"Debian GNU/Linux 12 (bookworm)\"), d (\"Fedora Linux 42\")"),
+            "{refusal}"
+        );
+        assert!(!refusal.contains("a ("), "{refusal}");
+        assert_eq!(
+            review_image_build(&write(WriteOperation::Update), &unable),
+            Ok(()),
+            "an existing one can be repaired"
+        );
+    }
 
     fn unused(_: &str) -> ConfigInUse {
         ConfigInUse::By(Users::default())

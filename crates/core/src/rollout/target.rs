@@ -3,9 +3,10 @@
 use std::fmt;
 
 use mco_api::vocabulary::annotations::build;
-use mco_api::vocabulary::conditions::{machine_os_build as condition, status};
 use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use serde::{Deserialize, Serialize};
+
+use crate::generators::os_builds;
 
 /// A rendered config and, in a layered pool, the image built from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,17 +37,7 @@ pub struct Layering<'a> {
     pub names_stale_build: bool,
 }
 
-/// The state of an image build: the first that applies, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BuildState {
-    Prepared,
-    Building,
-    Succeeded,
-    Failed,
-    Interrupted,
-    /// The build exists, but has no status yet.
-    New,
-}
+pub use crate::generators::os_builds::BuildState;
 
 /// Whether the nodes of a pool can be updated to its target now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,26 +100,7 @@ impl<'a> Layering<'a> {
     }
 
     pub fn build_state(&self) -> Option<BuildState> {
-        let build = self.build?;
-        let conditions = build
-            .status
-            .as_ref()
-            .map_or(&[][..], |status| status.conditions.as_slice());
-        let holds = |type_: &str| {
-            conditions
-                .iter()
-                .any(|condition| condition.type_ == type_ && condition.status == status::TRUE)
-        };
-        let state = [
-            (condition::PREPARED, BuildState::Prepared),
-            (condition::BUILDING, BuildState::Building),
-            (condition::SUCCEEDED, BuildState::Succeeded),
-            (condition::FAILED, BuildState::Failed),
-            (condition::INTERRUPTED, BuildState::Interrupted),
-        ]
-        .into_iter()
-        .find(|(type_, _)| holds(type_));
-        Some(state.map_or(BuildState::New, |(_, state)| state))
+        Some(os_builds::build_state(self.build?))
     }
 
     /// Whether the build has produced an image that is not yet the pool's desired image.

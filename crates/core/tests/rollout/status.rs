@@ -779,6 +779,25 @@ fn a_build_failure_that_is_history_is_cleared() {
 }
 
 #[test]
+fn a_failed_build_degrades_its_pool() {
+    let pool = pool("worker", "v1", json!({}));
+    let (configs, builds) = ([config("i", None)], [build("b", "v1", "Failed", "i")]);
+    let view = RolloutView::new([&pool], &[]).with_images(&configs, &builds);
+    let status = report(
+        view.pool("worker").unwrap(),
+        &PoolStatusInputs::default(),
+        &time(1),
+    )
+    .status;
+    let found = condition::find(&status.conditions, condition::IMAGE_BUILD_DEGRADED).unwrap();
+    assert_eq!(
+        format!("{} {} {}", found.status, found.reason, found.message),
+        "True BuildFailed Failed to build OS image for pool worker (MachineOSBuild: b): Failed: Build Failed"
+    );
+    assert!(condition::holds(&status.conditions, condition::DEGRADED));
+}
+
+#[test]
 fn a_pool_with_a_foreign_target_updates_no_node_and_counts_only_once_rendering_has_failed() {
     let pool = pool("worker", "rendered-other", json!({}));
     let nodes = nodes("a v0/v0; b v0/rendered-other Working tainted");

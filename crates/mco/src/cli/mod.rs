@@ -1,5 +1,6 @@
 //! The command line: names, options and help.
 
+mod builder;
 mod client;
 mod console;
 pub mod daemon;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+pub use builder::{BuilderArguments, BuilderCommand, BuilderPlan, DigestArguments, ImageBuildArguments};
 pub use client::{
     DriftArguments, Gather, HistoryArguments, NodeArguments, OnePool, Rollout, RolloutAction,
     StatusArguments, UndoArguments, Wait,
@@ -61,6 +63,7 @@ pub enum Command {
     Daemon(daemon::Daemon),
     Operator(Box<OperatorArguments>),
     Controller(Controller),
+    Builder(Box<BuilderArguments>),
     Install(Box<InstallArguments>),
     Uninstall(UninstallArguments),
     Switch(SwitchArguments),

@@ -1,5 +1,6 @@
 //! One module per command: reads the input, calls the library, prints the result.
 
+mod builder;
 mod console;
 mod controller;
 mod crds;
@@ -52,6 +53,7 @@ pub fn run(cli: Cli) -> anyhow::Result<CommandOutcome> {
         Command::Daemon(arguments) => daemon::run(&arguments),
         Command::Operator(arguments) => operator::run(*arguments),
         Command::Controller(arguments) => controller::run(arguments),
+        Command::Builder(arguments) => builder::run(*arguments),
         Command::Install(arguments) => install::run(&arguments),
         Command::Uninstall(arguments) => uninstall::run(&arguments),
         Command::Switch(arguments) => switch::run(&arguments),

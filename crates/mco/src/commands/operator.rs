@@ -49,6 +49,7 @@ fn options(arguments: &OperatorArguments) -> OperatorOptions {
         release_version: arguments.release_version.clone(),
         image: arguments.image.clone().unwrap_or_default(),
         templates_image: arguments.templates_image.clone().unwrap_or_default(),
+        builder_image: arguments.builder_image.clone().unwrap_or_default(),
         api_server_url: arguments.apiserver_url.clone(),
         config_server: arguments.config_server.clone(),
         workloads: if arguments.deploy {

@@ -4,15 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use futures::{Stream, StreamExt as _, stream};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeStatus, NodeSystemInfo};
 use kube::api::ObjectMeta;
-use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use mco_api::{MachineConfigPool, MachineOSBuild, RolloutPolicy};
+use mco_core::config::pools::NodePools;
 use mco_core::config::problem::Problem;
 use mco_core::config::rendered_configs::{used_by_build, used_by_node, used_by_pool};
-use mco_core::pipeline::admission::{AdmissionWrite, ConfigInUse as Answer, Users, review};
+use mco_core::pipeline::admission::{
+    AdmissionWrite, BOOTS_IMAGES, ConfigInUse as Answer, ImageNode, Users, review, review_image_build,
+};
 use mco_runtime::{Reflected, object_name};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -28,7 +30,7 @@ pub struct InUseIndex {
 
 #[derive(Debug)]
 struct WatchedUsers {
-    nodes: Reflected<PartialObjectMeta<Node>>,
+    nodes: Reflected<Node>,
     pools: Reflected<MachineConfigPool>,
     builds: Reflected<MachineOSBuild>,
     policies: Reflected<RolloutPolicy>,
@@ -53,12 +55,33 @@ impl InUseIndex {
 
     /// Decides about a write; see [`mco_core::pipeline::admission::review`].
     pub fn review(&self, request: &AdmissionWrite<'_>) -> Result<Vec<Problem>, String> {
+        self.review_image_build(request)?;
         review(request, |config| self.of(config), || self.policies())
+    }
+
+    /// Refuses an image build for nodes that cannot boot images. Before all objects are listed, nothing is known about
+    /// them.
+    fn review_image_build(&self, request: &AdmissionWrite<'_>) -> Result<(), String> {
+        let pool = request
+            .object
+            .and_then(|object| object["spec"]["machineConfigPool"]["name"].as_str());
+        let (Some(pool), Some(watched)) = (pool, self.watched.get()) else {
+            return Ok(());
+        };
+        let (Some(nodes), Some(pools)) = (watched.nodes.listed(), watched.pools.listed()) else {
+            return Ok(());
+        };
+        let membership = NodePools::new(pools.iter().map(AsRef::as_ref));
+        let members = nodes
+            .iter()
+            .filter(|node| membership.is_member(node.metadata.labels.as_ref(), pool));
+        let members: Vec<ImageNode<'_>> = members.map(|node| image_node(node)).collect();
+        review_image_build(request, &members)
     }
 
     /// Watches the users until `stop` is cancelled. May be called once.
     pub async fn follow(&self, client: Client, stop: CancellationToken) {
-        let (nodes, node_events) = Reflected::watch(Api::all(client.clone()), used_annotations);
+        let (nodes, node_events) = Reflected::watch(Api::all(client.clone()), used_parts);
         let (pools, pool_events) =
             Reflected::watch(Api::all(client.clone()), |pool: &mut MachineConfigPool| {
                 pool.metadata.managed_fields = None;
@@ -135,15 +158,44 @@ fn names<'o>(objects: impl Iterator<Item = &'o ObjectMeta>) -> BTreeSet<String> 
     objects.map(|metadata| object_name(metadata).to_owned()).collect()
 }
 
-/// Keeps of a node only the annotations that name configs: a cluster has thousands of nodes.
-fn used_annotations(node: &mut PartialObjectMeta<Node>) {
+fn image_node(node: &Node) -> ImageNode<'_> {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    let annotations = node.metadata.annotations.as_ref();
+    ImageNode {
+        name: object_name(&node.metadata),
+        os_image: info.map_or("", |info| info.os_image.as_str()),
+        annotation: annotations
+            .and_then(|all| all.get(BOOTS_IMAGES))
+            .map(String::as_str),
+    }
+}
+
+/// Keeps of a node its labels, the annotations that name configs, and its operating system: a cluster has thousands of
+/// nodes.
+fn used_parts(node: &mut Node) {
     let mut annotations = node.metadata.annotations.take();
     if let Some(annotations) = &mut annotations {
-        annotations.retain(|key, _| key.starts_with(OWN_ANNOTATIONS));
+        annotations.retain(|key, _| key.starts_with(OWN_ANNOTATIONS) || key == BOOTS_IMAGES);
     }
-    node.metadata = ObjectMeta {
-        name: node.metadata.name.take(),
-        annotations,
-        ..ObjectMeta::default()
+    let os_image = node
+        .status
+        .take()
+        .and_then(|status| status.node_info)
+        .map(|info| info.os_image);
+    *node = Node {
+        metadata: ObjectMeta {
+            name: node.metadata.name.take(),
+            labels: node.metadata.labels.take(),
+            annotations,
+            ..ObjectMeta::default()
+        },
+        spec: None,
+        status: Some(NodeStatus {
+            node_info: os_image.map(|os_image| NodeSystemInfo {
+                os_image,
+                ..NodeSystemInfo::default()
+            }),
+            ..NodeStatus::default()
+        }),
     };
 }

@@ -52,6 +52,7 @@ pub fn operands_access() -> Vec<Value> {
         component::CONTROLLER,
         component::DAEMON,
         component::SERVER,
+        component::OS_BUILDER,
         BOOTSTRAPPER,
     ]
     .map(service_account)
@@ -61,6 +62,8 @@ pub fn operands_access() -> Vec<Value> {
     all.extend(everywhere(component::DAEMON, &daemon_everywhere()));
     all.extend(everywhere(component::SERVER, &server_everywhere()));
     all.extend(at_home(component::SERVER, &server_at_home()));
+    all.extend(everywhere(component::OS_BUILDER, &builder_everywhere()));
+    all.extend(at_home(component::OS_BUILDER, &builder_at_home()));
     all.extend(bootstrapper());
     all
 }
@@ -159,7 +162,12 @@ fn operator_everywhere() -> Vec<Value> {
 /// not misuse: one of these roles could be extended and bound to the operator.
 fn operator_installs() -> Vec<Value> {
     const GROUP: &str = "rbac.authorization.k8s.io";
-    let components = [component::CONTROLLER, component::DAEMON, component::SERVER];
+    let components = [
+        component::CONTROLLER,
+        component::DAEMON,
+        component::SERVER,
+        component::OS_BUILDER,
+    ];
     let bindings = [&components[..], &[NODE_BOOTSTRAPPER, NODE_RENEWAL]].concat();
     vec![
         rule("", &["namespaces"], &[&["get", "create"]]),
@@ -229,11 +237,17 @@ fn operator_reads() -> Vec<Value> {
         rule("", &["nodes"], &[READ]),
         rule(
             OWN_GROUP,
-            &["kubeletconfigs", "containerruntimeconfigs", "machineosbuilds"],
+            &[
+                "kubeletconfigs",
+                "containerruntimeconfigs",
+                "machineosconfigs",
+                "machineosbuilds",
+            ],
             &[READ],
         ),
         // The release of a pool is recorded on its rendered configs and on their sources.
-        rule(OWN_GROUP, &["machineconfigs"], &[&["get", "list"]]),
+        // It creates those of images that came with the installation.
+        rule(OWN_GROUP, &["machineconfigs"], &[&["get", "list", "create"]]),
         rule(OWN_GROUP, &["osimagestreams"], &[&["get"]]),
         rule(
             CONFIG_GROUP,
@@ -257,7 +271,12 @@ fn operator_reads() -> Vec<Value> {
             &[names::config_map::MERGED_TRUSTED_IMAGE_REGISTRY_CA],
             &[&["create", "patch"]],
         ),
-        named("", &["secrets"], &[names::secret::PULL_SECRET], &[READ]),
+        named(
+            "",
+            &["secrets"],
+            &[names::secret::PULL_SECRET, names::secret::ENTITLEMENT],
+            &[READ],
+        ),
         named("", &["services"], &["kube-dns"], &[&["get"]]),
     ]
 }
@@ -267,6 +286,7 @@ fn operator_at_home() -> Vec<Value> {
         rule("", &["configmaps", "secrets"], &[READ, WRITE, &["delete"]]),
         rule("", &["serviceaccounts", "services"], &[READ, WRITE]),
         rule("apps", &["deployments", "daemonsets"], &[READ, WRITE]),
+        named("apps", &["deployments"], &[component::OS_BUILDER], &[&["delete"]]),
         rule("policy", &["poddisruptionbudgets"], &[READ, WRITE, &["delete"]]),
         rule("networking.k8s.io", &["networkpolicies"], &[READ, WRITE]),
         rule(
@@ -277,7 +297,7 @@ fn operator_at_home() -> Vec<Value> {
         named(
             "rbac.authorization.k8s.io",
             &["roles", "rolebindings"],
-            &[component::CONTROLLER, component::SERVER],
+            &[component::CONTROLLER, component::SERVER, component::OS_BUILDER],
             &[&["get", "patch", "escalate", "bind"]],
         ),
     ];
@@ -293,6 +313,51 @@ fn lease() -> Vec<Value> {
         &["leases"],
         &[&["get", "list", "watch"], WRITE],
     )]
+}
+
+/// Rules of the image builder: builds and their configs, and the cluster's own registry.
+fn builder_everywhere() -> Vec<Value> {
+    [
+        vec![
+            rule(
+                OWN_GROUP,
+                &[
+                    "machineosconfigs",
+                    "machineosconfigs/status",
+                    "machineosbuilds",
+                    "machineosbuilds/status",
+                ],
+                &[READ, WRITE],
+            ),
+            rule(OWN_GROUP, &["machineosbuilds"], &[&["delete"]]),
+            // Builds are owned by MachineOSConfigs and own their Jobs, whose deletion they block.
+            rule(
+                OWN_GROUP,
+                &["machineosconfigs/finalizers", "machineosbuilds/finalizers"],
+                &[&["update"]],
+            ),
+            rule(OWN_GROUP, &["machineconfigpools"], &[READ]),
+            rule(OWN_GROUP, &["machineconfigs", "controllerconfigs"], &[&["get"]]),
+            rule("", &["nodes"], &[READ]),
+            rule("", &["services"], &[&["list"]]),
+            rule("route.openshift.io", &["routes"], &[&["list"]]),
+            rule("image.openshift.io", &["imagestreamtags"], &[&["delete"]]),
+        ],
+        metrics::reviews(),
+        vec![pod_security("anyuid")],
+    ]
+    .concat()
+}
+
+/// Rules of the image builder and of its Jobs in our namespace.
+fn builder_at_home() -> Vec<Value> {
+    let mut rules = vec![
+        rule("", &["configmaps", "secrets"], &[READ, WRITE, &["delete"]]),
+        rule("batch", &["jobs"], &[READ, WRITE, &["delete"]]),
+    ];
+    rules.extend(lease());
+    rules.extend(events());
+    rules
 }
 
 /// Rules of the controller, which renders, rolls out and drains.

@@ -13,6 +13,7 @@ pub fn alerts() -> Vec<Value> {
         component::CONTROLLER,
         component::DAEMON,
         component::SERVER,
+        component::OS_BUILDER,
     ];
     let mut all: Vec<Value> = scraped.map(monitor).into();
     all.extend(metrics::discovery());
@@ -26,6 +27,7 @@ pub fn alerts() -> Vec<Value> {
             {"name": "machine-config-controller", "rules": controller()},
             {"name": "machine-config-daemon", "rules": daemon()},
             {"name": "machine-config-server", "rules": server()},
+            {"name": "os-image-builds", "rules": builds()},
             {"name": "machines", "rules": machines()},
         ]},
     }));
@@ -72,6 +74,52 @@ impl From<Alert> for Value {
             "annotations": {"summary": alert.summary, "description": alert.description},
         })
     }
+}
+
+fn builds() -> Vec<Value> {
+    let runbook = |name: &str| {
+        format!("https://github.com/openshift/runbooks/blob/master/alerts/machine-config-operator/{name}.md")
+    };
+    let alerts = [
+        Alert {
+            name: "OCLBuildFailed",
+            expression: "increase(ocl_build_total{state=\"failed\"}[5m]) > 0",
+            lasts: "1m",
+            severity: "warning",
+            summary: "An OS image build failed.",
+            description: "The OS image build of pool {{ $labels.pool }} failed. Inspect its MachineOSBuild and the log of \
+                          its Job.",
+        },
+        Alert {
+            name: "OCLBuildDegraded",
+            expression: "ocl_build_state{state=\"failed\"} == 1",
+            lasts: "10m",
+            severity: "warning",
+            summary: "A pool has had no OS image for 10 minutes because its build failed.",
+            description: "The latest OS image build of pool {{ $labels.pool }} failed, so its nodes are not updated. Fix \
+                          the MachineOSConfig, or annotate it to build again.",
+        },
+        Alert {
+            name: "OCLImagePushFailed",
+            expression: "increase(ocl_image_push_total{state=\"failed\"}[5m]) > 0",
+            lasts: "10m",
+            severity: "warning",
+            summary: "A built OS image could not be pushed.",
+            description: "The OS image of pool {{ $labels.pool }} was not pushed. Check the registry and the push Secret \
+                          of its MachineOSConfig.",
+        },
+    ];
+    let mut rules: Vec<Value> = alerts
+        .into_iter()
+        .map(|alert| {
+            let url = runbook(alert.name);
+            let mut rule = Value::from(alert);
+            rule["annotations"]["runbook_url"] = url.into();
+            rule
+        })
+        .collect();
+    rules.push(json!({"record": "mco_mosc_count:sum", "expr": "sum(mco_mosc_count)"}));
+    rules
 }
 
 fn pools() -> Vec<Value> {

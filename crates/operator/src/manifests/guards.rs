@@ -210,7 +210,7 @@ pub fn webhook_configuration(endpoint: &WebhookEndpoint<'_>, authorities: &str) 
                     "apiGroups": ["machineconfiguration.openshift.io"],
                     "apiVersions": ["v1"],
                     "operations": ["CREATE", "UPDATE"],
-                    "resources": ["machineconfigs", "machineconfigpools", "kubeletconfigs", "containerruntimeconfigs", "pinnedimagesets"],
+                    "resources": ["machineconfigs", "machineconfigpools", "kubeletconfigs", "containerruntimeconfigs", "pinnedimagesets", "machineosconfigs"],
                     "scope": "Cluster",
                 },
                 {

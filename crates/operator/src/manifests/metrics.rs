@@ -28,7 +28,7 @@ pub(crate) struct Scraped {
     pub certificate: &'static str,
 }
 
-pub(crate) const SCRAPED: [Scraped; 4] = [
+pub(crate) const SCRAPED: [Scraped; 5] = [
     Scraped {
         component: component::OPERATOR,
         certificate: "machine-config-operator-metrics-tls",
@@ -36,7 +36,12 @@ pub(crate) const SCRAPED: [Scraped; 4] = [
     CONTROLLER,
     DAEMON,
     SERVER,
+    BUILDER,
 ];
+pub(super) const BUILDER: Scraped = Scraped {
+    component: component::OS_BUILDER,
+    certificate: "machine-os-builder-metrics-tls",
+};
 pub(super) const CONTROLLER: Scraped = Scraped {
     component: component::CONTROLLER,
     certificate: "machine-config-controller-metrics-tls",

@@ -25,7 +25,9 @@ pub use guards::{WebhookEndpoint, guards, webhook_configuration};
 pub(crate) use metrics::{METRICS_AUTHORITY, SCRAPED, Scraped};
 pub use network::network_policies;
 pub(crate) use workloads::SERVER_TOKENS_KEY;
-pub use workloads::{LOG_LEVEL_VARIABLE, controller, daemon, operator, server, single_node_controller};
+pub use workloads::{
+    LOG_LEVEL_VARIABLE, builder, controller, daemon, operator, server, single_node_controller,
+};
 
 /// The settings of an installation.
 #[derive(Clone, Debug)]
@@ -36,6 +38,8 @@ pub struct ManifestSettings {
     pub api_server_url: String,
     /// The image of another implementation, whose templates the controller uses instead of its own; empty for none.
     pub templates_image: String,
+    /// The image in which OS images are built; empty for the release's.
+    pub builder_image: String,
     /// Whether machines need a token for their first configuration.
     pub ignition_tokens: IgnitionTokens,
     /// The log level of the components that the operator runs.
@@ -91,6 +95,8 @@ pub fn removal(settings: &ManifestSettings) -> Vec<Value> {
         object["kind"] == "Namespace" && object["metadata"]["name"] == names::MACHINE_API_NAMESPACE
     };
     let mut all = installation(settings);
+    // Runs on demand.
+    all.extend(builder(settings));
     // The operator creates it once it has a certificate.
     all.push(json!({
         "apiVersion": "admissionregistration.k8s.io/v1",

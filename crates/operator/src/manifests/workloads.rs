@@ -47,6 +47,9 @@ pub fn operator(settings: &ManifestSettings) -> Vec<Value> {
     if !settings.templates_image.is_empty() {
         arguments.push(format!("--templates-image={}", settings.templates_image));
     }
+    if !settings.builder_image.is_empty() {
+        arguments.push(format!("--builder-image={}", settings.builder_image));
+    }
     if settings.ignition_tokens == IgnitionTokens::Optional {
         arguments.push("--ignition-tokens=optional".to_owned());
     }
@@ -75,6 +78,34 @@ pub fn operator(settings: &ManifestSettings) -> Vec<Value> {
                 {"name": "webhook", "port": 443, "targetPort": "webhook", "protocol": "TCP"},
                 {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"},
             ]),
+        ),
+    ]
+}
+
+/// Returns the image builder's Deployment, which exists only while a pool has a MachineOSConfig.
+pub fn builder(settings: &ManifestSettings) -> Vec<Value> {
+    let mut arguments = vec!["builder".to_owned()];
+    if !settings.builder_image.is_empty() {
+        arguments.push(format!("--builder-image={}", settings.builder_image));
+    }
+    arguments.extend(metrics::arguments(METRICS_PORT));
+    let mut container = container(
+        component::OS_BUILDER,
+        settings,
+        &arguments,
+        &json!([{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}]),
+    );
+    container["livenessProbe"] =
+        json!({"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 30});
+    let mut pod = control_plane_pod(component::OS_BUILDER, &container);
+    // A stop completes the cleanup of deleted MachineOSConfigs first.
+    pod["terminationGracePeriodSeconds"] = json!(2 * GRACE_SECONDS);
+    metrics::BUILDER.equip(&mut pod);
+    vec![
+        deployment(component::OS_BUILDER, 1, &json!({"type": "Recreate"}), &pod),
+        service(
+            component::OS_BUILDER,
+            &json!([{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}]),
         ),
     ]
 }

@@ -18,6 +18,7 @@ use crate::cluster::{ClusterError, OperatorClient, failed};
 use crate::manifests::{self, ManifestSettings, WebhookEndpoint};
 use crate::options::Webhook;
 use crate::progress::SyncResult;
+use crate::steps::os_builds;
 use crate::steps::serving::{self, Names, ServingError};
 
 const WEBHOOK: Names = Names {
@@ -116,6 +117,39 @@ pub async fn server(
     deploy(cluster, &manifests::server(settings)).await?;
     let found = daemon_set(cluster, component::SERVER).await?;
     Ok(daemon_set_state(&found))
+}
+
+/// Applies the image builder's Deployment while a MachineOSConfig exists, and until the builds of the last one are
+/// cleaned up. Deletes it otherwise.
+pub async fn builder(
+    cluster: &OperatorClient,
+    settings: &ManifestSettings,
+) -> Result<SyncResult, ClusterError> {
+    let name = component::OS_BUILDER;
+    os_builds::sync(cluster).await?;
+    if !os_builds::are_wanted(cluster).await? {
+        let api = cluster.within::<Deployment>(names::NAMESPACE);
+        let context = || format!("Deployment {}/{name}", names::NAMESPACE);
+        let found = api.get_metadata_opt(name).await;
+        if found.map_err(failed("reading", context))?.is_some() {
+            match api.delete(name, &DeleteParams::default()).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                answer => {
+                    answer.map_err(failed("deleting", context))?;
+                }
+            }
+        }
+        return Ok(SyncResult::Yes);
+    }
+    deploy(cluster, &manifests::builder(settings)).await?;
+    let found = cluster.within::<Deployment>(names::NAMESPACE).get(name).await;
+    let found = found.map_err(failed("reading", || {
+        format!("Deployment {}/{name}", names::NAMESPACE)
+    }))?;
+    Ok(match deployment_state(&found) {
+        SyncResult::NotRunning(what) => SyncResult::NotYet(what),
+        state => state,
+    })
 }
 
 async fn remove_budget(cluster: &OperatorClient, name: &str) -> Result<(), ClusterError> {

@@ -55,7 +55,10 @@ pub mod machine_config_node {
 }
 
 /// Types of a MachineOSConfig's conditions.
-pub mod machine_os_config {}
+pub mod machine_os_config {
+    /// The image came with the installation.
+    pub const SEEDED: &str = "Seeded";
+}
 
 /// Types of a MachineOSBuild's conditions. At most one is True; the last three are final.
 pub mod machine_os_build {

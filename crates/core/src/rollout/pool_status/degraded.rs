@@ -67,6 +67,9 @@ pub(super) fn write(
             condition::is_false(condition::IMAGE_BUILD_DEGRADED, reason, message, now.clone()),
         );
     }
+    if let Some(failed) = build_failure(conditions, pool, now) {
+        condition::set(conditions, failed);
+    }
     let sum = if !degraded.is_empty() {
         Some(message)
     } else if condition::holds(conditions, condition::IMAGE_BUILD_DEGRADED) {
@@ -138,6 +141,30 @@ pub(super) fn interrupted_build(
         return Some(condition::is_true(type_, reason, message, now.clone()));
     }
     condition::holds(conditions, type_).then(|| condition::is_false(type_, "", "", now.clone()))
+}
+
+/// Reports that the image for the current target could not be built. Another builder's message stays.
+fn build_failure(
+    conditions: &[MachineConfigPoolCondition],
+    pool: &PoolView<'_>,
+    now: &Time,
+) -> Option<MachineConfigPoolCondition> {
+    let type_ = condition::IMAGE_BUILD_DEGRADED;
+    let is_reported = condition::holds(conditions, type_);
+    if is_reported || pool.layering.build_state() != Some(BuildState::Failed) {
+        return None;
+    }
+    let message = format!(
+        "Failed to build OS image for pool {} (MachineOSBuild: {}): Failed: Build Failed",
+        pool.name,
+        pool.layering.build_name().unwrap_or_default()
+    );
+    Some(condition::is_true(
+        type_,
+        reasons::pool::BUILD_FAILED,
+        message,
+        now.clone(),
+    ))
 }
 
 /// Returns why a build failure in the status is outdated.

@@ -33,6 +33,7 @@ fn objects(arguments: &InstallArguments) -> Vec<Value> {
     let settings = ManifestSettings {
         image: arguments.image.clone(),
         templates_image: arguments.templates_image.clone().unwrap_or_default(),
+        builder_image: arguments.builder_image.clone().unwrap_or_default(),
         api_server_url: arguments.apiserver_url.clone().unwrap_or_default(),
         ignition_tokens: arguments.ignition_tokens.into(),
         log_level: LogLevel::default(),

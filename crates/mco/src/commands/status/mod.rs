@@ -1,5 +1,6 @@
 //! `mco status` and `mco wait`
 
+pub mod builds;
 pub mod live;
 pub mod text;
 
@@ -10,7 +11,7 @@ use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use mco_api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
+use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, RolloutPolicy};
 use mco_client::overview::{PoolOverview, PoolPhase, overview};
 use mco_core::rollout::RolloutView;
 
@@ -31,8 +32,12 @@ pub fn run(arguments: StatusArguments) -> anyhow::Result<CommandOutcome> {
             return watch(&client, &arguments).await;
         }
         let pools = selected(read(&client).await?, &arguments.pools)?;
+        // Optional, as MachineConfigNodes are.
+        let builds = list_readable::<MachineOSBuild>(&client, "list the MachineOSBuilds").await;
+        let builds = builds.unwrap_or_default();
         output::show(arguments.query.output.format, &pools, || {
-            text::describe(&pools, arguments.nodes, Timestamp::now())
+            let now = Timestamp::now();
+            text::describe(&pools, arguments.nodes, now) + &builds::describe(&builds, now)
         })?;
         Ok(CommandOutcome::Done)
     })

@@ -120,6 +120,7 @@ pub fn any_settings() -> ManifestSettings {
     ManifestSettings {
         image: String::new(),
         templates_image: String::new(),
+        builder_image: String::new(),
         api_server_url: String::new(),
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),

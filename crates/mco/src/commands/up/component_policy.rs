@@ -22,6 +22,8 @@ impl Authorizer for ComponentPolicy {
             // Certificates of the Ignition server, and user data of new machines.
             names::NAMESPACE | names::MACHINE_API_NAMESPACE => true,
             names::CONFIG_NAMESPACE => wanted.name == names::secret::PULL_SECRET,
+            // Subscription certificates of image builds.
+            names::CONFIG_MANAGED_NAMESPACE => wanted.name == names::secret::ENTITLEMENT,
             _ => false,
         };
         let denied = || AuthorizationDecision::deny("components of the system access their own Secrets only");

@@ -1,4 +1,4 @@
-//! The metrics of operator and controllers at one address.
+//! The metrics of operator, controllers and image builder at one address.
 
 use std::net::SocketAddr;
 
@@ -15,6 +15,7 @@ pub async fn start(
     address: SocketAddr,
     operator: mco_operator::OperatorMetrics,
     controllers: mco_controllers::Metrics,
+    builder: mco_builder::Metrics,
     components: &mut Components,
 ) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address)
@@ -22,10 +23,12 @@ pub async fn start(
         .with_context(|| format!("cannot serve metrics on {address}; choose another --metrics-listen"))?;
     let source = move || {
         let first = operator.encode()?;
+        let second = controllers.encode()?;
         Ok(format!(
-            "{}{}",
+            "{}{}{}",
             first.trim_end_matches(END),
-            controllers.encode()?
+            second.trim_end_matches(END),
+            builder.encode()?
         ))
     };
     let serving = serve_metrics(listener, ScrapeAccess::default(), source, components.stop.clone());

@@ -42,6 +42,9 @@ use data_directory::DataDirectory;
 /// The field manager of the writes for local nodes.
 const FIELD_MANAGER: FieldManager = FieldManager::new("mco-up");
 
+/// A build that was interrupted here was killed, and not deleted by an administrator.
+const RETRY_INTERRUPTED_BUILD: std::time::Duration = std::time::Duration::from_secs(5);
+
 pub fn run(arguments: Up) -> anyhow::Result<CommandOutcome> {
     let join = &arguments.join;
     if join.join_token || join.list_join_tokens || join.revoke_join_token.is_some() || arguments.rotate {
@@ -129,9 +132,11 @@ async fn start_components(
         ..mco_operator::OperatorOptions::new(VERSION)
     };
     let settings = mco_controllers::Options::new(VERSION, VERSION);
+    let builder_metrics = mco_builder::Metrics::default();
     if let Some(address) = arguments.metrics_listen {
         let (operator, controllers) = (options.metrics.clone(), settings.metrics.clone());
-        metrics::start(address, operator, controllers, components).await?;
+        let builder = builder_metrics.clone();
+        metrics::start(address, operator, controllers, builder, components).await?;
     }
     // Operator and operands share one process and its log level.
     tokio::spawn(log.follow(options.log_levels.subscribe(), mco_operator::LogLevels::louder));
@@ -145,6 +150,7 @@ async fn start_components(
     components.start("the operator", async move { Ok(operator.await?) });
     let controllers = mco_controllers::run(control_plane.client("controllers"), settings, stop.clone());
     components.start("the controllers", async move { Ok(controllers.await?) });
+    start_builder(directory, control_plane, builder_metrics, components)?;
     components.start(
         "the Ignition server",
         ignition_server::run(
@@ -178,6 +184,31 @@ async fn start_components(
     let ignition = addresses::with_port(&reached_as, server_port);
     let summary = summary::full(directory, control_plane.url(), &server, &ignition);
     Ok(format!("{summary}\nconsole     {address}\n"))
+}
+
+/// Starts the image builder, and what runs its builds as processes of this machine.
+fn start_builder(
+    directory: &DataDirectory,
+    control_plane: &ControlPlane,
+    metrics: mco_builder::Metrics,
+    components: &mut Components,
+) -> anyhow::Result<()> {
+    let options = mco_builder::Options {
+        // Builds run as processes, so that no image is pulled for them.
+        builder_image: Some(format!("localhost/mco:{VERSION}")),
+        retry_interrupted: Some(RETRY_INTERRUPTED_BUILD),
+        metrics,
+        ..mco_builder::Options::default()
+    };
+    let builder = mco_builder::run(control_plane.client("builder"), options, components.stop.clone());
+    components.start("the image builder", async move { Ok(builder.await?) });
+    let local = mco_builder::local::LocalBuilds {
+        directory: directory.path().join("builds"),
+        program: std::env::current_exe().context("cannot find this program")?,
+    };
+    let builds = mco_builder::local::run(control_plane.client("builder"), local, components.stop.clone());
+    components.start("the image builds", async move { Ok(builds.await?) });
+    Ok(())
 }
 
 /// Returns the requested port, or a free one if it is in use.
