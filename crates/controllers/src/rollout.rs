@@ -11,10 +11,13 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::ListParams;
 use mco_api::machine_config_pool::MachineConfigPoolStatus;
-use mco_api::vocabulary::annotations::{build, node as annotation};
+use mco_api::vocabulary::annotations::{ADOPT, build, node as annotation};
 use mco_api::vocabulary::{labels, names};
-use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig, RolloutPolicy};
+use mco_api::{
+    ClusterBase, MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig, RolloutPolicy,
+};
 use mco_core::config::rendered_configs;
+use mco_core::rollout::adoption::AdoptionPolicy;
 use mco_core::rollout::control_plane;
 use mco_core::rollout::patch::merge_patch;
 use mco_core::rollout::policy::{ChangeCosts, related_pools};
@@ -61,6 +64,9 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
     // Requested before the snapshot is taken, which would be outdated after the response.
     let operator_node = operator_node(&ctx, &name).await;
     let voters = lock_voters(&ctx, &name).await;
+    if default_adoption_policy(&ctx, &name).await? {
+        return Ok(Requeue::OnChange);
+    }
     let shared = lock_policy(&ctx, &name).await;
     let Some(mut snapshot) = PoolSnapshot::gather(&ctx, &name, operator_node) else {
         return Ok(Requeue::OnChange);
@@ -96,6 +102,23 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
         Requeue::OnChange if snapshot.waits_for_the_control_plane() => Requeue::After(CONTROL_PLANE_POLL),
         requeue => requeue,
     })
+}
+
+/// Sets the adoption policy of a pool without one, in a cluster whose nodes this program has not installed. From then on
+/// nodes count as members only once they are adopted. Returns whether the pool was written.
+async fn default_adoption_policy(ctx: &Context, name: &str) -> Result<bool, Error> {
+    let base = ctx.controller_config().and_then(|config| config.base().ok());
+    let Some(pool) = ctx.stores.pools.get(name) else {
+        return Ok(false);
+    };
+    let is_set = AdoptionPolicy::is_set(pool.metadata.annotations.as_ref());
+    if is_set || base.is_none_or(ClusterBase::has_templates) || pool.metadata.deletion_timestamp.is_some() {
+        return Ok(false);
+    }
+    let patch = json!({"metadata": {"annotations": {ADOPT: "when-equal"}}});
+    let written = ctx.stores.pools.patch(&ctx.api(), name, MANAGER, &patch).await;
+    written.map_err(Error::api(format!("writing MachineConfigPool {name}")))?;
+    Ok(true)
 }
 
 /// Control-plane and arbiter nodes are the voters of etcd, and the plan of one pool depends on the nodes of the

@@ -63,9 +63,10 @@ pub enum ConfigApplyError {
     Irreconcilable(Vec<Problem>),
     #[error(
         "cannot set SSH keys or the password of user {user:?}: this machine has no such user. Create it (for example with \
-         `useradd --create-home {user}`), or remove it from passwd.users of the MachineConfigs"
+         `useradd --create-home {user}`), name another one in the annotation mco.dev/ssh-user of the pool, or remove it from \
+         passwd.users of the MachineConfigs"
     )]
-    NoSuchUser { user: &'static str },
+    NoSuchUser { user: String },
     #[error("{}", guarded::refusal(.0))]
     Guarded(Vec<GuardedPath>),
     #[error(transparent)]
@@ -158,7 +159,6 @@ pub fn prepare<'a>(
     }
     // In a cluster the daemon syncs this file separately; elsewhere no service has read it yet.
     diff.files.retain(|file| file.path != paths::KUBELET_CA);
-    let cost = disruption::cost(&diff, request.policy, &registries(old, new));
     let live_content = match request.circumstances {
         Circumstances::Cluster => LiveContentSource::FromCluster,
         Circumstances::Standalone | Circumstances::FirstBoot => LiveContentSource::FromConfig,
@@ -168,6 +168,10 @@ pub fn prepare<'a>(
     if !guarded.is_empty() {
         return Err(ConfigApplyError::Guarded(guarded));
     }
+    if old.is_empty_start() && !request.custody.is_installed() {
+        only_changed(&mut diff, &plan);
+    }
+    let cost = disruption::cost(&diff, request.policy, &registries(old, new));
     let mut os = os_change(old, new, &diff, place)?;
     if let Some(change) = &mut os {
         change.first_boot = request.circumstances == Circumstances::FirstBoot;
@@ -189,6 +193,21 @@ pub fn prepare<'a>(
         plan,
         subject,
     })
+}
+
+/// Leaves only the files and units that differ on the machine. The first config of an adopted machine is all new, and what
+/// the machine already has costs nothing.
+fn only_changed(diff: &mut ConfigDiff, plan: &ApplyPlan<'_>) {
+    let steps = || {
+        let paths = plan.steps.iter().map(|step| &step.path);
+        paths.filter(|path| !path.is_within(paths::STATE_DIRECTORY))
+    };
+    diff.files
+        .retain(|file| steps().any(|path| path.as_str() == file.path));
+    diff.units.retain(|unit| {
+        let dropins = format!("/{}.d/", unit.name);
+        steps().any(|path| path.name() == unit.name || path.as_str().contains(&dropins))
+    });
 }
 
 /// Writes all changes in one transaction; returns `None` if there were none.

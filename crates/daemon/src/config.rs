@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 /// The name of the config of a machine that no config was ever applied to.
-const EMPTY: &str = "mco-empty-mc";
+pub const EMPTY: &str = "mco-empty-mc";
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeConfig {
@@ -58,6 +58,11 @@ impl NodeConfig {
             },
             built_image: None,
         }
+    }
+
+    /// Whether this is the starting point of a machine that no config was applied to.
+    pub fn is_empty_start(&self) -> bool {
+        self.name() == EMPTY && self.ignition == mco_ignition::Config::default()
     }
 
     /// Returns the config under the name of a machine that no config was ever applied to.

@@ -3,6 +3,7 @@
 //! `mco-core` decides what a change costs and whether it is possible; `mco-host` accesses the machine. This crate
 //! plans, orders, recovers and reports.
 
+pub mod adoption;
 pub mod agent;
 pub mod apply;
 pub mod boot_proof;

@@ -77,6 +77,11 @@ fn nobody_may_what_it_never_does() {
         (daemon, OWN_GROUP, "machineconfignodes", "create", false),
         (daemon, OWN_GROUP, "machineconfignodes", "patch", false),
         (daemon, OWN_GROUP, "machineconfignodes/status", "patch", true),
+        (daemon, "mco.dev", "nodeadoptions", "create", true),
+        (daemon, "mco.dev", "nodeadoptions/status", "patch", true),
+        (daemon, "mco.dev", "nodeadoptions", "delete", false),
+        (daemon, "mco.dev", "nodeadoptions", "patch", false),
+        (controller, "mco.dev", "nodeadoptions", "create", false),
         (controller, OWN_GROUP, "machineconfignodes", "create", true),
         (controller, CONFIG_GROUP, "infrastructures", "get", false),
     ] {

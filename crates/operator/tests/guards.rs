@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
+use mco_api::NodeAdoption;
+use mco_api::crd::Installable as _;
+use mco_api::node_adoption::NodeAdoptionSpec;
 use mco_apiserver::{ApiServer, ApiServerOptions, Identity};
 use mco_operator::manifests;
 use serde_json::{Value, json};
@@ -37,7 +40,10 @@ async fn apply(client: &kube::Client, objects: &[Value]) {
 }
 
 /// Returns a client with the token of a daemon that runs on a node.
-fn daemon(server: &ApiServer, node: Option<&str>) -> Api<Node> {
+fn daemon<K>(server: &ApiServer, node: Option<&str>) -> Api<K>
+where
+    K: kube::Resource<Scope = k8s_openapi::ClusterResourceScope, DynamicType = ()>,
+{
     let mut identity = Identity::new(DAEMON, &["system:serviceaccounts"]);
     if let Some(node) = node {
         identity
@@ -100,5 +106,51 @@ async fn a_daemon_cannot_label_its_node_on_the_embedded_api() {
 
     let label = json!({"metadata": {"labels": {"node-role.kubernetes.io/worker": ""}}});
     assert_eq!(patch(&Api::all(client), "a", label).await, Ok(()));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_daemon_writes_only_the_adoption_of_its_own_node() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = ApiServer::open(directory.path(), ApiServerOptions::default())
+        .await
+        .unwrap();
+    let client = kube::Client::new(server.service(), "default");
+    let definition = json!(NodeAdoption::crd());
+    apply(&client, &[manifests::namespace(), definition]).await;
+    apply(&client, &manifests::operands_access()).await;
+    apply(&client, &manifests::guards()).await;
+    let own: Api<NodeAdoption> = daemon(&server, Some("a"));
+    let create = async |name: &str| {
+        let object = NodeAdoption::new(name, NodeAdoptionSpec::default());
+        own.create(&PostParams::default(), &object).await
+    };
+    // The definition is served a moment after it was created.
+    let mut created = create("a").await;
+    for _ in 0..100 {
+        if created.is_ok() {
+            break;
+        }
+        tokio::task::yield_now().await;
+        created = create("a").await;
+    }
+    created.unwrap();
+    let status = Patch::Merge(json!({"status": {"phase": "Compared"}}));
+    own.patch_status("a", &PatchParams::default(), &status)
+        .await
+        .unwrap();
+    let foreign = create("b").await.unwrap_err().to_string();
+    assert!(
+        foreign.contains("the machine-config-daemon of node a may not change b"),
+        "{foreign}"
+    );
+    let other: Api<NodeAdoption> = daemon(&server, Some("b"));
+    let foreign = other.patch_status("a", &PatchParams::default(), &status).await;
+    assert!(
+        foreign
+            .unwrap_err()
+            .to_string()
+            .contains("of node b may not change a")
+    );
     server.shutdown().await;
 }

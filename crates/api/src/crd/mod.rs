@@ -14,8 +14,8 @@ use crate::foreign::image::Image;
 use crate::foreign::mirrors::{ImageContentSourcePolicy, ImageDigestMirrorSet, ImageTagMirrorSet};
 use crate::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
-    MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
-    RolloutPolicy,
+    MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, NodeAdoption, OSImageStream,
+    PinnedImageSet, RolloutPolicy,
 };
 
 /// Returns every CustomResourceDefinition that we install: [`own_crds`], then [`companion_crds`].
@@ -37,6 +37,7 @@ pub fn own_crds() -> Vec<CustomResourceDefinition> {
         MachineConfiguration::crd(),
         MachineOSBuild::crd(),
         MachineOSConfig::crd(),
+        NodeAdoption::crd(),
         OSImageStream::crd(),
         PinnedImageSet::crd(),
         RolloutPolicy::crd(),

@@ -38,6 +38,9 @@ impl ConsoleApp {
             ["plan"] => self.plan(session, form).await,
             ["pools", pool, "pause"] => self.set_paused(session, pool, true).await,
             ["pools", pool, "resume"] => self.set_paused(session, pool, false).await,
+            ["nodes", node, request @ ("compare" | "adopt" | "release")] => {
+                self.request_adoption(session, node, request).await
+            }
             _ => self.not_found(session),
         }
     }
@@ -49,6 +52,18 @@ impl ConsoleApp {
                 Some(session),
                 StatusCode::FORBIDDEN,
                 "The pool was not changed",
+                error.to_string(),
+            ),
+        }
+    }
+
+    async fn request_adoption(&self, session: &Session, node: &str, request: &str) -> ConsoleResponse {
+        match session.hub.request_adoption(node, request).await {
+            Ok(()) => respond::redirect(&link::adoption(node)),
+            Err(error) => self.message(
+                Some(session),
+                StatusCode::FORBIDDEN,
+                "The node was not changed",
                 error.to_string(),
             ),
         }

@@ -31,6 +31,7 @@ impl ConsoleApp {
             [] => self.overview(session).await,
             ["pools", name] => self.pool(session, name, query).await,
             ["nodes", name] => self.node(session, name, show).await,
+            ["nodes", name, "adoption"] => self.adoption(session, name).await,
             ["configs"] => self.configs(session).await,
             ["configs", name] => self.config(session, name, show).await,
             ["plan"] => {
@@ -108,6 +109,16 @@ impl ConsoleApp {
             Some(page) => respond::page(views::html(&page)),
             None => self.not_found(session),
         }
+    }
+
+    async fn adoption(&self, session: &Session, name: &str) -> ConsoleResponse {
+        let state = match session.hub.adoption(name).await {
+            Ok(Some(state)) => state,
+            Ok(None) => return self.not_found(session),
+            Err(error) => return self.unreadable(session, &error),
+        };
+        let frame = self.frame(Some(session), name, PageSection::Pools);
+        respond::page(views::html(&views::adoption::adoption(frame, name, &state)))
     }
 
     async fn configs(&self, session: &Session) -> ConsoleResponse {

@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview};
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{ListParams, Patch, PostParams};
 use kube::{Api, Client};
-use mco_api::{MachineConfig, MachineConfigPool};
+use mco_api::vocabulary::annotations::ADOPTION_REQUEST;
+use mco_api::{MachineConfig, MachineConfigPool, NodeAdoption};
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::rules::AdministratorRules;
+use mco_core::rollout::NodeAnnotations;
 use mco_runtime::FieldManager;
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -27,6 +29,8 @@ pub use latest::ValueFollower;
 use mco_client::cluster::{self, ClusterSources, ReadError, to_read_error};
 use mco_client::snapshot::Snapshot;
 use watches::ClusterWatches;
+
+use crate::views::adoption::AdoptionState;
 
 /// The field manager of the writes that a user requests on a page.
 const FIELD_MANAGER: FieldManager = FieldManager::new("mco-console");
@@ -148,6 +152,35 @@ impl Hub {
         let mut events = to_read_error(list, "list the events")?.items;
         events.sort_by_key(|event| std::cmp::Reverse(time_of(event)));
         Ok(events)
+    }
+
+    /// Returns what is known about the adoption of a node; `None` if there is no such node.
+    pub async fn adoption(&self, node: &str) -> Result<Option<AdoptionState>, ReadError> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let found = to_read_error(nodes.get_opt(node).await, &format!("read node {node}"))?;
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        let adoptions: Api<NodeAdoption> = Api::all(self.client.clone());
+        let status = to_read_error(
+            adoptions.get_opt(node).await,
+            &format!("read NodeAdoption {node}"),
+        )?;
+        let annotations = NodeAnnotations::of_node(&found);
+        Ok(Some(AdoptionState {
+            status: status.and_then(|adoption| adoption.status),
+            pending: annotations.adoption_request.map(str::to_owned),
+            is_managed: annotations.current_config.is_some(),
+        }))
+    }
+
+    /// Requests to compare, adopt or release a node with the rights of the user.
+    pub async fn request_adoption(&self, node: &str, request: &str) -> Result<(), ReadError> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let value = format!("{request} {}", Timestamp::now().as_microsecond());
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {ADOPTION_REQUEST: value}}}));
+        let changed = nodes.patch(node, &FIELD_MANAGER.patch_params(), &patch).await;
+        to_read_error(changed, &format!("annotate node {node}")).map(|_| ())
     }
 
     /// Pauses or resumes a pool with the rights of the user.

@@ -17,6 +17,10 @@ pub fn node(name: &str) -> String {
     format!("/nodes/{}", encoded(name))
 }
 
+pub fn adoption(name: &str) -> String {
+    format!("/nodes/{}/adoption", encoded(name))
+}
+
 pub fn config(name: &str) -> String {
     format!("/configs/{}", encoded(name))
 }

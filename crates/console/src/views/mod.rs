@@ -3,6 +3,7 @@
 //! All external input is a [`Text`] here, which is safe on a page, and templates escape it once more. Nothing here
 //! reads, waits or decides.
 
+pub mod adoption;
 pub mod changes;
 pub mod config;
 pub mod configs;

@@ -42,6 +42,12 @@ pub struct NodePage {
     pub events_unknown: Option<Text>,
 }
 
+impl NodePage {
+    fn adoption(&self) -> String {
+        link::adoption(self.name.as_str())
+    }
+}
+
 /// The link that shows or hides file contents.
 #[derive(Debug, Clone)]
 pub struct ContentsLink {

@@ -50,6 +50,20 @@ pub fn plan_pool(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolPlan {
 }
 
 fn plan_pool_after(view: &RolloutView<'_>, pool: &PoolView<'_>, started: &HashSet<String>) -> PoolPlan {
+    let mut plan = plan_members(view, pool, started);
+    for node in &pool.unadopted {
+        let reason = if node.is_being_released() {
+            HeldReason::Releasing
+        } else {
+            HeldReason::NotAdopted
+        };
+        plan.held.push(held(node, reason));
+    }
+    release(&mut plan, pool.unadopted.iter());
+    plan
+}
+
+fn plan_members(view: &RolloutView<'_>, pool: &PoolView<'_>, started: &HashSet<String>) -> PoolPlan {
     let mut plan = PoolPlan {
         pool: pool.name.to_owned(),
         target: None,

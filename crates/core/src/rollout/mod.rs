@@ -3,6 +3,7 @@
 //! [`View`] gathers the state, [`plan()`] decides, and the [`Plan`] is a value that a controller executes and `mco
 //! plan` prints. No I/O, no waiting, no clock.
 
+pub mod adoption;
 pub mod budget;
 pub mod changes;
 pub mod control_plane;

@@ -5,9 +5,11 @@
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use mco_api::vocabulary::annotations::{ADOPTION_REQUEST, node as annotation};
 use mco_api::vocabulary::conditions::status;
-use mco_api::vocabulary::{annotations::node as annotation, labels, node_state, taints};
+use mco_api::vocabulary::{labels, node_state, taints};
 
+use super::adoption::AdoptionRequest;
 use super::node_annotations::NodeAnnotations;
 use super::target::RolloutTarget;
 use crate::rollout::drain::cordon::{self, Cordon};
@@ -118,6 +120,12 @@ impl<'a> NodeView<'a> {
     /// Returns what blocks the drain of the node, if anything does.
     pub fn drain_obstacle(&self) -> Option<String> {
         NodeAnnotations::of_node(self.node).drain_obstacle()
+    }
+
+    /// Whether a user has requested to release the node.
+    pub fn is_being_released(&self) -> bool {
+        let request = self.annotation(ADOPTION_REQUEST).and_then(AdoptionRequest::parse);
+        request == Some(AdoptionRequest::Release)
     }
 
     /// Whether current and desired config are set and equal.

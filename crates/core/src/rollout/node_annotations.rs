@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
-use mco_api::vocabulary::annotations::{DRIFT_POLICY, node as annotation};
+use mco_api::vocabulary::annotations::{ADOPTION_REQUEST, DRIFT_POLICY, node as annotation};
 use mco_api::vocabulary::{node_state, taints, topology};
 
 use super::control_plane::is_control_plane_node;
@@ -47,6 +47,8 @@ pub struct NodeAnnotations<S = String> {
     pub finalization_failure: Option<S>,
     /// The resourceVersion of the ControllerConfig whose certificates are on disk.
     pub synced_controller_config: Option<S>,
+    /// A user's request to compare, adopt or release the node.
+    pub adoption_request: Option<S>,
     /// The node has the taint of a pending update: it waits for its turn, or is being updated.
     pub awaits_update: bool,
 }
@@ -87,6 +89,7 @@ impl<'a> NodeAnnotations<&'a str> {
             drift_policy: text(DRIFT_POLICY).map(DriftPolicy::from_annotation),
             finalization_failure: text(annotation::OSTREE_FINALIZE_STAGED_FAILURE),
             synced_controller_config: text(annotation::LAST_SYNCED_CONTROLLER_CONFIG),
+            adoption_request: text(ADOPTION_REQUEST),
             awaits_update: false,
         }
     }
@@ -114,6 +117,7 @@ impl<'a> NodeAnnotations<&'a str> {
             drift_policy: self.drift_policy,
             finalization_failure: owned(self.finalization_failure),
             synced_controller_config: owned(self.synced_controller_config),
+            adoption_request: owned(self.adoption_request),
             awaits_update: self.awaits_update,
         }
     }

@@ -181,6 +181,10 @@ pub enum HeldReason {
     NoTarget,
     /// The pool's target was not rendered from its own MachineConfigs.
     ForeignTarget,
+    /// The node existed before and is not adopted.
+    NotAdopted,
+    /// The node is being released.
+    Releasing,
     /// See [`PoolPlan::problem`].
     Problem,
     /// A RolloutPolicy holds the node.
@@ -387,6 +391,8 @@ impl fmt::Display for HeldReason {
             Self::ForeignTarget => {
                 f.write_str("waits because the pool's target was not rendered from its own MachineConfigs")
             }
+            Self::NotAdopted => f.write_str("is not adopted; mco adopt shows what would change on it"),
+            Self::Releasing => f.write_str("is being released"),
             Self::Problem => f.write_str("waits because the pool has a problem"),
             Self::Policy(hold) => f.write_str(&policy_text(hold, &hold.to_string())),
             Self::OnHold(holds) => {

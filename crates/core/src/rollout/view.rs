@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use mco_api::vocabulary::topology;
 use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig, RolloutPolicy};
 
+use super::adoption::AdoptionPolicy;
 use super::control_plane::is_control_plane_node;
 use super::node::NodeView;
 use super::node_annotations::NodeAnnotations;
@@ -39,6 +40,8 @@ pub struct PoolView<'a> {
     pub pool: &'a MachineConfigPool,
     /// In rollout order: by zone, then by age, oldest first; nodes without a zone last.
     pub members: Vec<NodeView<'a>>,
+    /// Existing nodes that the pool selects and that are not adopted yet, or being released. They count nowhere.
+    pub unadopted: Vec<NodeView<'a>>,
     pub layering: Layering<'a>,
     pub target_state: TargetState,
 }
@@ -82,13 +85,18 @@ impl<'a> RolloutView<'a> {
                         ignored_wishes.push((node.name.to_owned(), ignored.to_owned()));
                     }
                     if let Some(pool) = index.get(pool).and_then(|index| pools.get_mut(*index)) {
-                        pool.members.push(node);
+                        if pool.has_adopted(&node) {
+                            pool.members.push(node);
+                        } else {
+                            pool.unadopted.push(node);
+                        }
                     }
                 }
             }
         }
         for pool in &mut pools {
             pool.members.sort_by_cached_key(turn);
+            pool.unadopted.sort_by_key(|node| node.name);
         }
         contested.sort_by(|a, b| a.node.cmp(&b.node));
         ignored_wishes.sort();
@@ -201,9 +209,18 @@ impl<'a> PoolView<'a> {
             name: pool.metadata.name.as_deref().unwrap_or_default(),
             pool,
             members: Vec::new(),
+            unadopted: Vec::new(),
             layering: Layering::default(),
             target_state: TargetState::default(),
         }
+    }
+
+    /// Whether a node that the pool selects is managed. A pool with an adoption policy has existing nodes, each of which is
+    /// adopted before it gets a config.
+    fn has_adopted(&self, node: &NodeView<'_>) -> bool {
+        let is_known = !node.current_config.is_empty()
+            || !AdoptionPolicy::is_set(self.pool.metadata.annotations.as_ref());
+        is_known && !node.is_being_released()
     }
 
     pub fn is_paused(&self) -> bool {

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, PartialObjectMeta, Patch};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_api::node_adoption::{NodeAdoptionSpec, NodeAdoptionStatus};
 use mco_api::vocabulary::annotations::DRIFT_POLICY;
 use mco_api::vocabulary::names;
-use mco_api::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration};
+use mco_api::{
+    ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration, NodeAdoption,
+};
 use mco_core::config::rules::AdministratorRules;
 use mco_core::rollout::{DriftPolicy, NodeHealth};
 use mco_runtime::{FieldManager, Lenient};
@@ -107,6 +111,44 @@ impl AgentClient {
         pool.and_then(|pool| pool.metadata.annotations?.remove(DRIFT_POLICY))
             .map(|value| DriftPolicy::from_annotation(&value))
             .unwrap_or_default()
+    }
+
+    /// Publishes the status of the node's adoption, unless it is already published.
+    pub async fn publish_adoption(
+        &self,
+        uid: Option<&str>,
+        status: &NodeAdoptionStatus,
+    ) -> Result<(), AgentError> {
+        let all: Api<NodeAdoption> = Api::all(self.client.clone());
+        let attempt = || failed(format!("write NodeAdoption {}", self.node));
+        match all.get_opt(&self.node).await.map_err(attempt())? {
+            Some(known) if known.status.as_ref() == Some(status) => return Ok(()),
+            Some(_) => {}
+            None => {
+                let mut object = NodeAdoption::new(&self.node, NodeAdoptionSpec::default());
+                // Deleted with its Node.
+                object.metadata.owner_references = uid.map(|uid| {
+                    vec![OwnerReference {
+                        api_version: "v1".to_owned(),
+                        kind: "Node".to_owned(),
+                        name: self.node.clone(),
+                        uid: uid.to_owned(),
+                        ..OwnerReference::default()
+                    }]
+                });
+                let created = all.create(&FIELD_MANAGER.post_params(), &object).await;
+                created.map_err(attempt())?;
+            }
+        }
+        // The whole status is replaced, because a merge would keep the fields that are absent now.
+        let patch = Patch::Json::<()>(
+            serde_json::from_value(json!([{"op": "add", "path": "/status", "value": status}]))
+                .unwrap_or_default(),
+        );
+        let written = all
+            .patch_status(&self.node, &FIELD_MANAGER.patch_params(), &patch)
+            .await;
+        written.map(|_| ()).map_err(attempt())
     }
 
     /// Patches the node's annotations (a value of `None` removes one) and returns the updated Node.

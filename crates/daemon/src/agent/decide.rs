@@ -28,10 +28,12 @@ impl Observation {
     /// Returns whether a config was ever applied to the machine, or declared for it. Without that nothing on the machine
     /// or its Node is ours.
     pub fn is_managed(&self) -> bool {
-        self.disk.config.is_some()
-            || self.introduces_itself
-            || self.pending != PendingChange::Nothing
-            || self.node.current_config.is_some()
+        self.is_recorded() || self.node.current_config.is_some()
+    }
+
+    /// Returns whether the disk has a record of a config. A declared config has none.
+    pub fn is_recorded(&self) -> bool {
+        self.disk.config.is_some() || self.introduces_itself || self.pending != PendingChange::Nothing
     }
 
     /// Returns the version the machine has. The disk outlives the API server's database: after a restore of the

@@ -7,6 +7,7 @@
 //! health.
 
 mod activity;
+mod adopt;
 mod cluster;
 mod decide;
 mod error;

@@ -138,6 +138,7 @@ pub(super) enum StageAhead {
 pub(super) struct KnownNode {
     pub view: NodeAnnotations,
     revision: Option<u128>,
+    pub uid: Option<String>,
 }
 
 /// How long to wait if there is no event.
@@ -284,7 +285,8 @@ impl Agent {
                 return Ok(Pause::UntilNews);
             }
             AgentWake::News(ClusterChange::MachineConfigNode(seen)) => {
-                if !self.progress.observe(seen.as_deref()) {
+                // The pool of a node that is not managed may have changed.
+                if !self.progress.observe(seen.as_deref()) && self.managed {
                     return Ok(pause);
                 }
                 self.compared_with_installation = None;
@@ -346,6 +348,7 @@ impl Agent {
                 .resource_version
                 .as_deref()
                 .and_then(|version| version.parse().ok()),
+            uid: node.metadata.uid.clone(),
         };
         if node.metadata.deletion_timestamp.is_some() {
             self.node = None;
@@ -408,7 +411,7 @@ impl Agent {
 
     /// Writes the conditions of a MachineConfigNode that was created after this daemon had started.
     async fn restore_progress(&mut self) {
-        if let Some(node) = &self.node {
+        if let Some(node) = self.node.as_ref().filter(|_| self.managed) {
             self.progress.restore(&node.view).await;
         }
     }

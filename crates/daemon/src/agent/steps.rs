@@ -9,6 +9,7 @@ use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::events::daemon as event;
 use mco_core::config::disruption::PostConfigAction;
 use mco_core::config::rules::AdministratorRules;
+use mco_core::rollout::adoption::AdoptionRequest;
 use mco_core::rollout::drain::DrainVerb;
 use mco_core::rollout::messages::DriftHealed;
 use mco_core::rollout::node_progress::UpdatePhase;
@@ -22,7 +23,7 @@ use super::on_disk::OnDisk;
 use super::report::{self, NodeFailure, NodeReport};
 use super::run::{AfterStep, Agent, Pause, StageAhead};
 use super::work::{self, AgentUpdateResult, ExaminedBoot};
-use crate::config::NodeConfig;
+use crate::config::{EMPTY, NodeConfig};
 use crate::custody::Custody;
 use crate::disk;
 use crate::drift::{self, Monitor};
@@ -56,17 +57,36 @@ impl Agent {
             return Ok(AfterStep::Wait(Pause::UntilNews));
         };
         let seen = self.blocking(move |machine| work::observe(machine, node)).await?;
-        if !seen.is_managed() {
-            return Ok(self.await_adoption());
+        let request = seen.node.adoption_request.clone();
+        match (&request, request.as_deref().and_then(AdoptionRequest::parse)) {
+            (Some(value), Some(AdoptionRequest::Release)) if seen.is_managed() => {
+                let value = value.clone();
+                return self.release(seen, value).await;
+            }
+            (Some(value), _) if seen.is_recorded() => {
+                self.compare_managed(value.clone()).await?;
+                return Ok(AfterStep::Again);
+            }
+            (Some(_), _) => return self.await_adoption(&seen).await,
+            (None, _) if !seen.is_managed() => return self.await_adoption(&seen).await,
+            (None, _) => {}
         }
         if seen.node.rebooting && seen.pending == PendingChange::Nothing {
             // Rebooted by the daemon of another implementation, or manually after ours had requested it.
             return self.acknowledge_boot().await;
         }
         let step = next(&seen, self.verified.as_ref());
+        self.perform(step, seen).await
+    }
+
+    pub(super) async fn perform(
+        &mut self,
+        step: AgentStep,
+        seen: Observation,
+    ) -> Result<AfterStep, AgentError> {
         tracing::debug!(node = self.cluster.node(), ?step, "next step");
         match step {
-            AgentStep::AwaitAdoption => Ok(self.await_adoption()),
+            AgentStep::AwaitAdoption => self.await_adoption(&seen).await,
             AgentStep::AwaitDesired => {
                 self.activity.doing(
                     &self.machine.root,
@@ -87,13 +107,6 @@ impl Agent {
             AgentStep::ReportDone { config } => self.report_done(&seen.disk, &config).await,
             AgentStep::Idle => self.idle(&seen.disk).await,
         }
-    }
-
-    /// Waits without a write: the machine existed before, and no pool has adopted it.
-    fn await_adoption(&mut self) -> AfterStep {
-        let doing = "not managed: no config was applied to this machine";
-        self.activity.doing(&self.machine.root, doing, None);
-        AfterStep::Wait(Pause::UntilNews)
     }
 
     /// Keeps the Node's annotation about a lost staged deployment up to date.
@@ -385,6 +398,9 @@ impl Agent {
 
     /// Returns the config to reach. One that is on disk is not fetched, because it may be deleted from the cluster.
     async fn target(&self, name: &str) -> Result<MachineConfig, AgentError> {
+        if name == EMPTY {
+            return Ok(MachineConfig::clone(&NodeConfig::empty().object));
+        }
         let wanted = name.to_owned();
         match self
             .blocking(move |machine| work::on_disk(machine, &wanted))

@@ -70,9 +70,8 @@ impl Monitor {
             .into_iter()
             .map(|(path, _)| path)
             .collect();
-        if !config.ignition.passwd.users.is_empty() {
-            managed.insert(RootedPath::new(paths::AUTHORIZED_KEYS).map_err(FsError::from)?);
-        }
+        let keys = target::key_files(&config, &config, &machine.root, machine.accounts())?;
+        managed.extend(keys.into_iter().map(|keys| keys.path));
         for unit in config
             .ignition
             .systemd

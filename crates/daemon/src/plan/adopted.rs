@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 
 use mco_host::{Attributes, FileKind, FsError, RootedPath};
 
-use super::{Builder, NewContents, PlanAction, PlanError, PlanStep};
+use super::{Builder, NewContents, PlanAction, PlanError, PlanStep, originals};
 use crate::custody::{AdoptionRecord, RECORD_ATTRIBUTES};
 use crate::paths;
+use crate::target::KeyFile;
 
 impl<'a> Builder<'_, 'a> {
     pub(super) fn is_adopted(&self) -> bool {
@@ -104,6 +105,25 @@ impl<'a> Builder<'_, 'a> {
             }
         }
         Ok(steps)
+    }
+
+    /// Restores a key file that the config needs no more: what was there before, without what is ours. Keys that its user
+    /// has added since stay.
+    pub(super) fn leave_key_file(&mut self, keys: &KeyFile) -> Result<(), PlanError> {
+        let Some(entry) = self.root().entry(&keys.path)? else {
+            return Ok(());
+        };
+        if !keys.is_shared || keys.contents.is_empty() {
+            return originals::give_back(self, &keys.path);
+        }
+        originals::forget(self, &keys.path)?;
+        let present = self.root().read_text(&keys.path, entry.size)?;
+        if present.as_deref() != Some(keys.contents.as_str()) {
+            let contents = NewContents::Bytes(keys.contents.clone().into_bytes());
+            let attributes = keys.file;
+            self.add(keys.path.clone(), PlanAction::Write { contents, attributes });
+        }
+        Ok(())
     }
 
     /// Records a password before its first change, and returns the one to set: the recorded one when the config has none

@@ -16,7 +16,7 @@ use crate::config::NodeConfig;
 use crate::custody::{AdoptionRecord, Custody};
 use crate::disk::DiskError;
 use crate::paths;
-use crate::target::{self, Contents, Managed, Source, TargetError, Wanted};
+use crate::target::{self, Contents, KeyFile, Managed, Source, TargetError, Wanted};
 
 /// Attributes of parent directories that a config needs and does not define.
 const PARENT_ATTRIBUTES: Attributes = Attributes::root(0o755);
@@ -155,7 +155,7 @@ struct Builder<'m, 'a> {
     ours: BTreeMap<RootedPath, Source>,
     directories: Vec<PlanStep<'a>>,
     /// Attributes of parents that differ from the default.
-    parents: Vec<(&'static str, Attributes)>,
+    parents: Vec<(String, Attributes)>,
     steps: BTreeMap<RootedPath, PlanAction<'a>>,
     state: Vec<PlanStep<'a>>,
     others: Vec<PlanStep<'a>>,
@@ -298,43 +298,51 @@ impl<'m, 'a> Builder<'m, 'a> {
 
     fn keys(&mut self, old: &NodeConfig, new: &NodeConfig) -> Result<(), PlanError> {
         let accounts = self.machine.accounts();
-        if let Some(keys) = target::key_file(old, new, accounts)? {
-            self.parents.push((paths::CORE_HOME, keys.directories));
-            self.own_key_directories(keys.directories)?;
-            let entry = self.root().entry(&keys.path)?;
-            let contents = Contents::Text(&keys.contents);
-            if !is_file(self.root(), &keys.path, entry, contents, keys.file)? {
-                let contents = NewContents::Bytes(keys.contents.clone().into_bytes());
-                self.add(
-                    keys.path,
-                    PlanAction::Write {
-                        contents,
-                        attributes: keys.file,
-                    },
-                );
-            }
+        for keys in target::key_files(old, new, self.root(), accounts)? {
+            self.key_file(keys)?;
         }
+        let user = target::ssh_user(new).to_owned();
         if let Some(after) = target::password(old, new)
-            && let Some(before) = accounts.password_hash("core").map_err(TargetError::from)?
-            && let after = self.password_to_set("core", &before, after, target::sets_password(new))
+            && let Some(before) = accounts.password_hash(&user).map_err(TargetError::from)?
+            && let after = self.password_to_set(&user, &before, after, target::sets_password(new))
             && before != after
         {
             let path = RootedPath::new("/etc/shadow").map_err(FsError::from)?;
-            let action = PlanAction::SetPassword {
-                user: "core".to_owned(),
-                before,
-                after,
-            };
+            let action = PlanAction::SetPassword { user, before, after };
             self.others.push(PlanStep { path, action });
         }
         Ok(())
     }
 
+    fn key_file(&mut self, keys: KeyFile) -> Result<(), PlanError> {
+        let entry = self.root().entry(&keys.path)?;
+        if self.is_adopted() && keys.keys.is_empty() {
+            return self.leave_key_file(&keys);
+        }
+        self.parents.push((keys.home.clone(), keys.directories));
+        if !keys.is_shared {
+            self.own_key_directories(&keys)?;
+        }
+        let contents = Contents::Text(&keys.contents);
+        if is_file(self.root(), &keys.path, entry, contents, keys.file)? {
+            return Ok(());
+        }
+        if self.is_adopted() {
+            originals::keep(self, &keys.path, entry)?;
+        }
+        let contents = NewContents::Bytes(keys.contents.into_bytes());
+        let attributes = keys.file;
+        self.add(keys.path, PlanAction::Write { contents, attributes });
+        Ok(())
+    }
+
     /// Assigns the key directories to their user, because sshd rejects keys in another user's directory.
-    fn own_key_directories(&mut self, wanted: Attributes) -> Result<(), PlanError> {
-        let file = RootedPath::new(paths::AUTHORIZED_KEYS).map_err(FsError::from)?;
-        let above = RootedPath::new(paths::SSH_DIRECTORY).map_err(FsError::from)?;
-        for path in [Some(above), file.parent()].into_iter().flatten() {
+    fn own_key_directories(&mut self, keys: &KeyFile) -> Result<(), PlanError> {
+        let wanted = keys.directories;
+        for path in [Some(keys.ssh_directory()?), keys.path.parent()]
+            .into_iter()
+            .flatten()
+        {
             let Some(entry) = self.root().entry(&path)? else {
                 continue;
             };
@@ -343,6 +351,7 @@ impl<'m, 'a> Builder<'m, 'a> {
                     mode: entry.mode,
                     owner: entry.owner,
                 };
+                self.record_directory(&path, Some(before));
                 let action = PlanAction::ChangeAttributes {
                     before,
                     after: wanted,
@@ -418,7 +427,7 @@ impl<'m, 'a> Builder<'m, 'a> {
                     let special = self
                         .parents
                         .iter()
-                        .find(|(above, _)| missing.is_within(above) && missing.as_str() != *above);
+                        .find(|(above, _)| missing.is_within(above) && missing.as_str() != above);
                     let attributes = special.map_or(PARENT_ATTRIBUTES, |(_, attributes)| *attributes);
                     parents.insert(missing, PlanAction::CreateDirectory { attributes });
                 }

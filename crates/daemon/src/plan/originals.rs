@@ -51,6 +51,16 @@ pub(super) fn keep(
     Ok(())
 }
 
+/// Drops the backup of a file that is changed in place instead of being restored.
+pub(super) fn forget(builder: &mut Builder<'_, '_>, path: &RootedPath) -> Result<(), PlanError> {
+    for kept in [original(path)?, no_original(path)?] {
+        if builder.root().entry(&kept)?.is_some() {
+            builder.add(kept, PlanAction::Remove);
+        }
+    }
+    Ok(())
+}
+
 /// Backs up a file at once, outside of a transaction. An existing backup is kept.
 pub(crate) fn keep_now(root: &Root, path: &RootedPath) -> Result<(), FsError> {
     let original = original(path)?;

@@ -11,7 +11,7 @@ use mco_ignition::resource::{self, DecodeError};
 use thiserror::Error;
 
 use crate::config::NodeConfig;
-pub use keys::{KeyFile, key_file, missing_user, password, sets_password};
+pub use keys::{KeyFile, block, key_files, missing_user, password, sets_password, ssh_user};
 pub use units::{dropin_path, is_masked, unit_path};
 
 /// A path that a config manages.

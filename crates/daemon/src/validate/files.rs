@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::{FileShape, Mismatch, ValidateError, go_mode};
 use crate::config::NodeConfig;
 use crate::paths;
-use crate::target::{self, Contents, Managed, Source, TargetError, Wanted};
+use crate::target::{self, Contents, KeyFile, Managed, Source, TargetError, Wanted};
 
 pub(super) fn validate(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, ValidateError> {
     let mut mismatches = Vec::new();
@@ -164,36 +164,45 @@ fn attribute_mismatch(
 pub(super) fn validate_keys(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, ValidateError> {
     let mut mismatches = Vec::new();
     let accounts = machine.accounts();
-    if let Some(keys) = target::key_file(config, config, accounts)? {
-        let ours = key_lines(&machine.root, &keys.path)?;
-        let provisioned =
-            RootedPath::new(paths::SSH_DIRECTORY).and_then(|directory| directory.join("authorized_keys"));
-        let others = match key_lines(&machine.root, &provisioned.map_err(FsError::from)?) {
-            // The user may keep their own keys behind a link. It is not followed, so its target does not count.
-            Err(FsError::UntrustedLink { .. }) => BTreeSet::new(),
-            others => others?,
+    for keys in target::key_files(config, config, &machine.root, accounts)? {
+        let is_right = if keys.is_shared {
+            let text = machine.root.read_text(&keys.path, 16 << 20)?.unwrap_or_default();
+            target::block(&text) == keys.keys
+        } else {
+            has_keys(&machine.root, &keys)?
         };
-        let wanted: BTreeSet<String> = lines(&keys.contents);
-        let complete = wanted
-            .iter()
-            .all(|key| ours.contains(key) || others.contains(key));
-        if !complete || !ours.is_subset(&wanted) {
-            let path = paths::AUTHORIZED_KEYS.to_owned();
-            let cause = DriftCause::Content { path }.to_string();
-            mismatches.push(Mismatch::plain(paths::AUTHORIZED_KEYS, cause));
+        if !is_right {
+            let path = keys.path.to_string();
+            let cause = DriftCause::Content { path: path.clone() }.to_string();
+            mismatches.push(Mismatch::plain(path, cause));
         }
     }
+    let user = target::ssh_user(config);
     if let Some(wanted) = target::password(config, config)
-        && accounts
-            .password_hash("core")?
-            .is_some_and(|found| found != wanted)
+        && accounts.password_hash(user)?.is_some_and(|found| found != wanted)
     {
-        mismatches.push(Mismatch::plain(
-            "core",
-            "password of user \"core\" is not the configured one",
-        ));
+        let cause = format!("password of user {user:?} is not the configured one");
+        mismatches.push(Mismatch::plain(user, cause));
     }
     Ok(mismatches)
+}
+
+fn has_keys(root: &Root, keys: &KeyFile) -> Result<bool, ValidateError> {
+    let ours = key_lines(root, &keys.path)?;
+    let provisioned = keys
+        .ssh_directory()?
+        .join("authorized_keys")
+        .map_err(FsError::from)?;
+    let others = match key_lines(root, &provisioned) {
+        // The user may keep their own keys behind a link. It is not followed, so its target does not count.
+        Err(FsError::UntrustedLink { .. }) => BTreeSet::new(),
+        others => others?,
+    };
+    let wanted: BTreeSet<String> = lines(&keys.contents);
+    let complete = wanted
+        .iter()
+        .all(|key| ours.contains(key) || others.contains(key));
+    Ok(complete && ours.is_subset(&wanted))
 }
 
 fn key_lines(root: &Root, path: &RootedPath) -> Result<BTreeSet<String>, FsError> {

@@ -5,16 +5,18 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use k8s_openapi::ByteString;
-use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_api::node_adoption::NodeAdoptionStatus;
+use mco_api::vocabulary::annotations::ADOPTION_REQUEST;
 use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::{ControllerConfig, NodeAdoption};
 use mco_daemon::agent;
 use mco_daemon::config::NodeConfig;
 use mco_daemon::paths;
 use serde_json::json;
 
 use crate::support::{Snapshot, config, file, files, snapshot};
-use crate::world::{World, has};
+use crate::world::{NODE, World, has};
 
 const KUBECONFIG: &str = "apiVersion: v1\nkind: Config\nclusters:\n- name: default-cluster\nusers:\n- name: default-auth\n  \
     user:\n    client-certificate: /var/lib/kubelet/pki/kubelet-client-current.pem\n";
@@ -218,5 +220,172 @@ async fn a_machine_that_was_installed_from_its_config_has_no_guarded_paths() {
     world.publish_and_target(&second).await;
     world.until_done(&second).await;
     assert!(has(&world.annotations().await, annotation::STATE, "Done"));
+    world.stop_daemon().await;
+}
+
+async fn status(world: &World) -> Option<NodeAdoptionStatus> {
+    let found = world.all::<NodeAdoption>().get_opt(NODE).await.unwrap();
+    found.and_then(|found| found.status)
+}
+
+async fn until_phase(world: &World, phase: &str, request: &str) -> NodeAdoptionStatus {
+    world
+        .eventually(&format!("{phase} for {request:?}"), async |world: &World| {
+            world.answer_request().await;
+            status(world)
+                .await
+                .is_some_and(|status| status.phase == phase && status.request == request)
+        })
+        .await;
+    status(world).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_with_files_of_others_is_compared_and_left_alone() {
+    let first = own_config();
+    let mut world = World::new(&first).await;
+    lay_out_kubeadm(&world);
+    world.write("/var/lib/dpkg/info/chrony.list", "/etc/chrony.conf\n");
+    let before = snapshot(world.root.path());
+    world.start_daemon();
+    let status = until_phase(&world, "Compared", "").await;
+    world.stop_daemon().await;
+    assert!(
+        status.message.contains("not adopted by itself"),
+        "{}",
+        status.message
+    );
+    assert_eq!(
+        (status.summary.replace, status.summary.remove),
+        (1, 1),
+        "{status:?}"
+    );
+    let chrony = status
+        .differences
+        .iter()
+        .find(|found| found.path == "/etc/chrony.conf");
+    let chrony = chrony.unwrap();
+    assert_eq!(
+        (chrony.action.as_str(), chrony.package.as_deref()),
+        ("replace", Some("chrony"))
+    );
+    assert_eq!(chrony.found.as_ref().unwrap().size, Some(16));
+    assert!(status.cost.reboot && status.cost.drain);
+    assert_eq!(snapshot(world.root.path()), before);
+    let annotations = world.annotations().await;
+    assert!(annotations.is_empty(), "{annotations:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_differences_is_adopted_by_itself_and_not_rebooted() {
+    let first = config(
+        "rendered-worker-1",
+        &files(&[
+            file("/etc/motd", "welcome\n"),
+            file("/etc/chrony.conf", "server ntp.corp\n"),
+        ]),
+    );
+    let mut world = World::new(&first).await;
+    lay_out_kubeadm(&world);
+    let (before, boot) = (machine_state(&world), world.boot());
+    world.start_daemon();
+    until_phase(&world, "Adopted", "").await;
+    world.target(&first).await;
+    world.until_done(&first).await;
+    assert_eq!(machine_state(&world), before);
+    assert_eq!(world.boot(), boot, "what is already there costs nothing");
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adopted_node_is_released_to_exactly_what_it_was() {
+    let first = own_config();
+    let mut world = World::new(&first).await;
+    lay_out_kubeadm(&world);
+    create_controller_config(&world).await;
+    let before = machine_state(&world);
+    world.start_daemon();
+    world.annotate(ADOPTION_REQUEST, "adopt 1").await;
+    until_phase(&world, "Adopted", "adopt 1").await;
+    world.target(&first).await;
+    world.until_done(&first).await;
+    assert_eq!(world.read("/etc/chrony.conf"), "server ntp.example\n");
+    assert!(!world.path(paths::KUBELET_CA).exists(), "no config names it");
+    // A second config on top, whose files replace those of the first.
+    let second = config(
+        "rendered-worker-2",
+        &files(&[
+            file("/etc/chrony.conf", "server other.example\n"),
+            file("/etc/b", "b\n"),
+        ]),
+    );
+    world.publish_and_target(&second).await;
+    world.until_done(&second).await;
+    assert!(
+        !world.path("/etc/new").exists(),
+        "created directories go with their files"
+    );
+    world.annotate(ADOPTION_REQUEST, "release 2").await;
+    until_phase(&world, "Released", "release 2").await;
+    world
+        .until("no annotation of ours", |now| {
+            !now.keys()
+                .any(|key| key.contains("machineconfiguration.openshift.io") || key.contains("mco.dev"))
+        })
+        .await;
+    assert_eq!(machine_state(&world), before);
+    world.stop_daemon().await;
+    world.start_daemon();
+    until_unmanaged(&world).await;
+    world.stop_daemon().await;
+    assert_eq!(
+        status(&world).await.unwrap().phase,
+        "Released",
+        "not adopted again by itself"
+    );
+    assert_eq!(machine_state(&world), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guarded_path_prevents_the_adoption_on_request_too() {
+    let first = names_kubelet_conf("rendered-worker-1");
+    let mut world = World::new(&first).await;
+    lay_out_kubeadm(&world);
+    let before = snapshot(world.root.path());
+    world.start_daemon();
+    world.annotate(ADOPTION_REQUEST, "adopt 1").await;
+    let status = until_phase(&world, "Failed", "adopt 1").await;
+    assert!(
+        status
+            .message
+            .contains("/etc/kubernetes/kubelet.conf (it is a credential"),
+        "{}",
+        status.message
+    );
+    assert!(status.differences[0].guarded.is_some());
+    assert_eq!(
+        status.differences[0].found.as_ref().unwrap().sha256,
+        None,
+        "not world-readable"
+    );
+    world.stop_daemon().await;
+    assert_eq!(snapshot(world.root.path()), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_installed_from_its_config_cannot_be_released() {
+    let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
+    let mut world = World::installed(&first).await;
+    world.start_daemon();
+    world.until_done(&first).await;
+    world.annotate(ADOPTION_REQUEST, "release 1").await;
+    let status = until_phase(&world, "Failed", "release 1").await;
+    assert!(
+        status.message.contains("installed from its config"),
+        "{}",
+        status.message
+    );
+    world.until_done(&first).await;
+    assert_eq!(world.read("/etc/a"), "1\n");
     world.stop_daemon().await;
 }

@@ -153,7 +153,6 @@ async fn a_config_that_does_not_exist_is_named_and_waited_for() {
 async fn a_declared_config_is_validated_before_the_machine_counts_as_up_to_date() {
     let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
     let mut world = World::new(&first).await;
-    world.start_daemon();
     // The administrator sets the current config: the machine is validated, and adopted if it matches.
     world
         .annotate(
@@ -162,6 +161,7 @@ async fn a_declared_config_is_validated_before_the_machine_counts_as_up_to_date(
         )
         .await;
     world.target(&first).await;
+    world.start_daemon();
     world.until_failing("Degraded", "unexpected on-disk state").await;
     world.write("/etc/a", "1\n");
     world.until_done(&first).await;

@@ -78,3 +78,35 @@ async fn a_node_that_already_has_keys_for_a_missing_user_still_gets_other_update
     world.until_done(&second).await;
     world.stop_daemon().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_go_to_the_user_that_the_pool_names_beside_its_own() {
+    let for_ubuntu = |number: u32, key: Option<&str>| {
+        let mut config = rendered(number, key);
+        let annotations = [("mco.dev/ssh-user".to_owned(), "ubuntu".to_owned())];
+        config.object_mut().metadata.annotations = Some(annotations.into());
+        config
+    };
+    let (first, second) = (rendered(1, None), for_ubuntu(2, Some("ssh-ed25519 A")));
+    let mut world = World::installed(&first).await;
+    world.start_daemon();
+    world.until_done(&first).await;
+    world.publish_and_target(&second).await;
+    world
+        .until_failing("Degraded", "user \"ubuntu\": this machine has no such user")
+        .await;
+    assert_eq!(world.read("/etc/a"), "1\n", "refused before the drain");
+    world.write("/home/ubuntu/.ssh/authorized_keys", "ssh-rsa CLOUD me\n");
+    world.write(
+        "/etc/passwd",
+        &format!("{PASSWD}ubuntu:x:1001:1001::/home/ubuntu:/bin/bash\n"),
+    );
+    world.until_done(&second).await;
+    let keys = world.read("/home/ubuntu/.ssh/authorized_keys");
+    assert!(
+        keys.contains("ssh-ed25519 A\n") && keys.ends_with("ssh-rsa CLOUD me\n"),
+        "{keys}"
+    );
+    assert!(!world.path(paths::AUTHORIZED_KEYS).exists());
+    world.stop_daemon().await;
+}

@@ -1,5 +1,6 @@
 //! The command line: names, options and help.
 
+mod adopt;
 mod builder;
 mod client;
 mod console;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+pub use adopt::{AdoptArguments, ReleaseArguments};
 pub use builder::{BuilderArguments, BuilderCommand, BuilderPlan, DigestArguments, ImageBuildArguments};
 pub use client::{
     DriftArguments, Gather, HistoryArguments, NodeArguments, OnePool, Rollout, RolloutAction,
@@ -52,6 +54,8 @@ pub enum Command {
     Wait(Wait),
     Node(NodeArguments),
     Drift(DriftArguments),
+    Adopt(AdoptArguments),
+    Release(ReleaseArguments),
     Rollout(Rollout),
     Gather(Gather),
     Console(Console),

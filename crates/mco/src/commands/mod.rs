@@ -1,5 +1,6 @@
 //! One module per command: reads the input, calls the library, prints the result.
 
+mod adopt;
 mod builder;
 mod console;
 mod controller;
@@ -42,6 +43,8 @@ pub fn run(cli: Cli) -> anyhow::Result<CommandOutcome> {
         Command::Wait(arguments) => status::wait(&arguments),
         Command::Node(arguments) => node::run(&arguments),
         Command::Drift(arguments) => drift::run(&arguments),
+        Command::Adopt(arguments) => adopt::adopt(&arguments),
+        Command::Release(arguments) => adopt::release(&arguments),
         Command::Rollout(arguments) => rollout::run(arguments),
         Command::Gather(arguments) => gather::run(&arguments),
         Command::Console(arguments) => console::run(arguments),

@@ -11,6 +11,7 @@ use super::{metadata, metrics};
 
 pub(super) const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const OWN_GROUP: &str = "machineconfiguration.openshift.io";
+const ADOPTION_GROUP: &str = "mco.dev";
 const CONFIG_GROUP: &str = "config.openshift.io";
 const OPERATOR_GROUP: &str = "operator.openshift.io";
 const POLICY_GROUP: &str = "mco.dev";
@@ -501,6 +502,8 @@ fn daemon_everywhere() -> Vec<Value> {
         rule("", &["nodes"], &[READ, &["patch"]]),
         rule(OWN_GROUP, &["machineconfigs"], &[&["get"]]),
         rule(OWN_GROUP, &["machineconfignodes/status"], &[&["patch"]]),
+        rule(ADOPTION_GROUP, &["nodeadoptions"], &[&["get", "create"]]),
+        rule(ADOPTION_GROUP, &["nodeadoptions/status"], &[&["patch"]]),
         rule(
             OWN_GROUP,
             &[

@@ -54,6 +54,12 @@ fn daemon_guard() -> Value {
                     "operations": ["CREATE", "UPDATE", "DELETE"],
                     "resources": ["machineconfignodes", "machineconfignodes/status"],
                 },
+                {
+                    "apiGroups": ["mco.dev"],
+                    "apiVersions": ["*"],
+                    "operations": ["CREATE", "UPDATE", "DELETE"],
+                    "resources": ["nodeadoptions", "nodeadoptions/status"],
+                },
             ]},
             "matchConditions": [{
                 "name": "by-a-daemon",

@@ -21,6 +21,9 @@ use mco_core::pipeline::admission::{OPERATOR_GROUP, OWN_GROUP};
 use serde::Deserialize;
 use serde_json::Value;
 
+/// The API group of NodeAdoptions.
+const ADOPTION_GROUP: &str = "mco.dev";
+
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodePolicy;
 
@@ -54,6 +57,9 @@ fn is_allowed(node: &str, wanted: &RequestAttributes, store: &ObjectStore) -> bo
     match (wanted.group.as_str(), wanted.resource.as_str()) {
         (OWN_GROUP, "machineconfignodes") => {
             (direct && create) || (own && ((direct && read) || ((direct || status) && change)))
+        }
+        (ADOPTION_GROUP, "nodeadoptions") => {
+            (direct && create) || (own && ((direct && read) || (status && change)))
         }
         (OWN_GROUP, "machineconfigs") => {
             direct && wanted.verb == "get" && uses_config(node, &wanted.name, store)
@@ -133,6 +139,10 @@ impl Admission for NodePolicy {
         ) {
             (OWN_GROUP, "machineconfignodes") if request.name != node => Err(Rejection::new(format!(
                 "node {node:?} is not allowed to modify machineconfignode {:?}",
+                request.name
+            ))),
+            (ADOPTION_GROUP, "nodeadoptions") if request.name != node => Err(Rejection::new(format!(
+                "node {node:?} is not allowed to modify nodeadoption {:?}",
                 request.name
             ))),
             ("", "nodes") => check_pool(node, request).map(|()| None),
