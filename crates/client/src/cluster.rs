@@ -8,7 +8,7 @@ use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DeserializeGuard, GroupVersionKind};
 use kube::{Api, Client};
 use mco_api::vocabulary::names;
-use mco_api::{MachineConfig, MachineConfigPool, MachineConfiguration};
+use mco_api::{MachineConfig, MachineConfigPool, MachineConfiguration, RolloutPolicy};
 use mco_core::config::manifest::{Manifest, ManifestOrigin};
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::problem::{InvalidObject, Problem};
@@ -102,6 +102,7 @@ pub struct Found {
     pub pods: Vec<Pod>,
     pub budgets: Vec<PodDisruptionBudget>,
     pub rules: AdministratorRules,
+    pub policies: Vec<RolloutPolicy>,
 }
 
 /// Reads all inputs of a forecast.
@@ -124,6 +125,8 @@ pub async fn read(client: &Client) -> Result<Found, ReadError> {
         pods: list(client, "list the pods").await?,
         budgets: list(client, "list the disruption budgets").await?,
         rules: rules(client).await?,
+        // Optional: not every cluster has the kind.
+        policies: list(client, "list the RolloutPolicies").await.unwrap_or_default(),
     })
 }
 

@@ -15,7 +15,7 @@ use crate::foreign::mirrors::{ImageContentSourcePolicy, ImageDigestMirrorSet, Im
 use crate::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
     MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, NodeAdoption, OSImageStream,
-    PinnedImageSet,
+    PinnedImageSet, RolloutPolicy,
 };
 
 /// Returns every CustomResourceDefinition that we install: [`own_crds`], then [`companion_crds`].
@@ -40,6 +40,7 @@ pub fn own_crds() -> Vec<CustomResourceDefinition> {
         NodeAdoption::crd(),
         OSImageStream::crd(),
         PinnedImageSet::crd(),
+        RolloutPolicy::crd(),
     ]
 }
 

@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 
 use mco_api::foreign::image_policy::{ClusterImagePolicy, ImagePolicy};
 use mco_api::vocabulary::names;
-use mco_api::{ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigPool, PinnedImageSet};
+use mco_api::{
+    ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigPool, PinnedImageSet, RolloutPolicy,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -22,11 +24,13 @@ use crate::generators::kubelet;
 use crate::generators::registries;
 use crate::rollout::admit_pool;
 use crate::rollout::pinned_images;
+use crate::rollout::policy::admit_policy;
 
 /// The API groups whose objects are validated.
 pub const OWN_GROUP: &str = "machineconfiguration.openshift.io";
 pub const OPERATOR_GROUP: &str = "operator.openshift.io";
 pub const CONFIG_GROUP: &str = "config.openshift.io";
+pub const POLICY_GROUP: &str = "mco.dev";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteOperation {
@@ -120,10 +124,11 @@ impl ImageNode<'_> {
 }
 
 /// Returns whether the write is allowed: its warnings, or why it is rejected. `users` is called only for the deletion
-/// of a rendered config.
+/// of a rendered config, and `peers`, which returns the RolloutPolicies of the cluster, only for the write of one.
 pub fn review(
     request: &AdmissionWrite<'_>,
     users: impl FnOnce(&str) -> ConfigInUse,
+    peers: impl FnOnce() -> Vec<RolloutPolicy>,
 ) -> Result<Vec<Problem>, String> {
     match request.operation {
         WriteOperation::Delete => deletion(request, users).map(|()| Vec::new()),
@@ -134,7 +139,11 @@ pub fn review(
             if request.old.is_some_and(|old| means_the_same(old, object)) || is_going(object) {
                 return Ok(Vec::new());
             }
-            let problems = match check(request.group, request.kind, object) {
+            let checked = match (request.group, request.kind) {
+                (POLICY_GROUP, "RolloutPolicy") => Some(rollout_policy(object, &peers())),
+                _ => check(request.group, request.kind, object),
+            };
+            let problems = match checked {
                 None => return Ok(Vec::new()),
                 Some(Ok(warnings)) => return Ok(warnings),
                 Some(Err(problems)) => problems,
@@ -163,6 +172,7 @@ pub fn check(group: &str, kind: &str, object: &Value) -> Option<Result<Vec<Probl
         (OWN_GROUP, "PinnedImageSet") => {
             decode(object).and_then(|set: PinnedImageSet| verdict(pinned_images::validate(&set)))
         }
+        (POLICY_GROUP, "RolloutPolicy") => rollout_policy(object, &[]),
         (OPERATOR_GROUP, "MachineConfiguration") => machine_configuration(object),
         (OPERATOR_GROUP, "ImageContentSourcePolicy") => {
             decode(object).and_then(|set| registries::admit_content_policy(&set))
@@ -187,6 +197,12 @@ pub fn check(group: &str, kind: &str, object: &Value) -> Option<Result<Vec<Probl
 fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, Vec<Problem>> {
     let decoded = serde_path_to_error::deserialize(object);
     decoded.map_err(|error| vec![Problem::new(error.path().to_string(), error.inner().to_string())])
+}
+
+fn rollout_policy(object: &Value, peers: &[RolloutPolicy]) -> Result<Vec<Problem>, Vec<Problem>> {
+    let policy: RolloutPolicy = decode(object)?;
+    let admitted = admit_policy(&policy, peers);
+    admitted.map(|()| Vec::new()).map_err(|invalid| invalid.problems)
 }
 
 fn machine_config(config: &Arc<MachineConfig>) -> Result<Vec<Problem>, Vec<Problem>> {
@@ -371,7 +387,7 @@ mod tests {
             object: Some(object),
             old,
         };
-        review(&request, unused)
+        review(&request, unused, Vec::new)
     }
 
     fn config(mode: i64) -> Value {
@@ -463,7 +479,7 @@ mod tests {
                 object: None,
                 old: None,
             };
-            review(&request, |_| users).map(|_| ())
+            review(&request, |_| users, Vec::new).map(|_| ())
         };
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let users = |nodes: &[&str], pools: &[&str]| {

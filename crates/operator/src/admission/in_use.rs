@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Node, NodeStatus, NodeSystemInfo};
 use kube::api::ObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use mco_api::{MachineConfigPool, MachineOSBuild};
+use mco_api::{MachineConfigPool, MachineOSBuild, RolloutPolicy};
 use mco_core::config::pools::NodePools;
 use mco_core::config::problem::Problem;
 use mco_core::config::rendered_configs::{used_by_build, used_by_node, used_by_pool};
@@ -33,6 +33,7 @@ struct WatchedUsers {
     nodes: Reflected<Node>,
     pools: Reflected<MachineConfigPool>,
     builds: Reflected<MachineOSBuild>,
+    policies: Reflected<RolloutPolicy>,
 }
 
 impl InUseIndex {
@@ -42,10 +43,20 @@ impl InUseIndex {
         users.map_or(Answer::Unknown, Answer::By)
     }
 
+    /// Returns the RolloutPolicies of the cluster; none until they are listed.
+    pub fn policies(&self) -> Vec<RolloutPolicy> {
+        let watched = self.watched.get().and_then(|watched| watched.policies.listed());
+        let policies = watched.unwrap_or_default();
+        policies
+            .iter()
+            .map(|policy| RolloutPolicy::clone(policy))
+            .collect()
+    }
+
     /// Decides about a write; see [`mco_core::pipeline::admission::review`].
     pub fn review(&self, request: &AdmissionWrite<'_>) -> Result<Vec<Problem>, String> {
         self.review_image_build(request)?;
-        review(request, |config| self.of(config))
+        review(request, |config| self.of(config), || self.policies())
     }
 
     /// Refuses an image build for nodes that cannot boot images. Before all objects are listed, nothing is known about
@@ -75,14 +86,28 @@ impl InUseIndex {
             Reflected::watch(Api::all(client.clone()), |pool: &mut MachineConfigPool| {
                 pool.metadata.managed_fields = None;
             });
+        let (policies, policy_events) =
+            Reflected::watch(Api::all(client.clone()), |policy: &mut RolloutPolicy| {
+                policy.metadata.managed_fields = None;
+            });
         let (builds, build_events) = Reflected::watch(Api::all(client), |build: &mut MachineOSBuild| {
             build.metadata.managed_fields = None;
         });
-        let watched = WatchedUsers { nodes, pools, builds };
+        let watched = WatchedUsers {
+            nodes,
+            pools,
+            builds,
+            policies,
+        };
         if self.watched.set(watched).is_err() {
             return;
         }
-        let events = stream::select_all([node_events.boxed(), pool_events.boxed(), build_events.boxed()]);
+        let events = stream::select_all([
+            node_events.boxed(),
+            pool_events.boxed(),
+            build_events.boxed(),
+            policy_events.boxed(),
+        ]);
         tokio::select! {
             () = stop.cancelled() => {}
             () = poll(events) => {}

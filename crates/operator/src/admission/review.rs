@@ -1,5 +1,6 @@
 //! Request and response of the webhook: `AdmissionReview` of `admission.k8s.io/v1`.
 
+use mco_api::RolloutPolicy;
 use mco_core::pipeline::admission::{AdmissionWrite, ConfigInUse as Users, WriteOperation, review};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -32,9 +33,13 @@ struct ReviewKind {
 }
 
 /// Returns the response to an AdmissionReview, or `None` if the body is not one.
-pub fn review_response(body: &[u8], users: impl FnOnce(&str) -> Users) -> Option<Value> {
+pub fn review_response(
+    body: &[u8],
+    users: impl FnOnce(&str) -> Users,
+    peers: impl FnOnce() -> Vec<RolloutPolicy>,
+) -> Option<Value> {
     let Review { request } = serde_json::from_slice(body).ok()?;
-    let response = match decide(&request, users) {
+    let response = match decide(&request, users, peers) {
         Ok(warnings) => json!({"uid": request.uid, "allowed": true, "warnings": warnings}),
         Err(message) => json!({
             "uid": request.uid,
@@ -45,7 +50,11 @@ pub fn review_response(body: &[u8], users: impl FnOnce(&str) -> Users) -> Option
     Some(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
 }
 
-fn decide(question: &ReviewRequest, users: impl FnOnce(&str) -> Users) -> Result<Vec<String>, String> {
+fn decide(
+    question: &ReviewRequest,
+    users: impl FnOnce(&str) -> Users,
+    peers: impl FnOnce() -> Vec<RolloutPolicy>,
+) -> Result<Vec<String>, String> {
     let operation = match question.operation.as_str() {
         "CREATE" => WriteOperation::Create,
         "UPDATE" => WriteOperation::Update,
@@ -63,7 +72,7 @@ fn decide(question: &ReviewRequest, users: impl FnOnce(&str) -> Users) -> Result
         object: question.object.as_ref().filter(|object| !object.is_null()),
         old: question.old_object.as_ref().filter(|object| !object.is_null()),
     };
-    let warnings = review(&request, users)?;
+    let warnings = review(&request, users, peers)?;
     Ok(warnings.iter().map(ToString::to_string).collect())
 }
 
@@ -94,7 +103,7 @@ mod tests {
                 ..mco_core::pipeline::admission::Users::default()
             })
         };
-        review_response(body.to_string().as_bytes(), users).unwrap()["response"].clone()
+        review_response(body.to_string().as_bytes(), users, Vec::new).unwrap()["response"].clone()
     }
 
     #[test]
@@ -118,6 +127,6 @@ mod tests {
                 .contains("node worker-1")
         );
         assert_eq!(review("CONNECT", "50-x", 0o4755)["allowed"], true);
-        assert_eq!(review_response(b"{}", |_| Users::Unknown), None);
+        assert_eq!(review_response(b"{}", |_| Users::Unknown, Vec::new), None);
     }
 }

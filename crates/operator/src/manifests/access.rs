@@ -14,6 +14,7 @@ const OWN_GROUP: &str = "machineconfiguration.openshift.io";
 const ADOPTION_GROUP: &str = "mco.dev";
 const CONFIG_GROUP: &str = "config.openshift.io";
 const OPERATOR_GROUP: &str = "operator.openshift.io";
+const POLICY_GROUP: &str = "mco.dev";
 /// The service account with which new machines request certificates.
 const BOOTSTRAPPER: &str = "node-bootstrapper";
 const NODE_BOOTSTRAPPER: &str = "system-bootstrap-node-bootstrapper";
@@ -221,6 +222,7 @@ fn operator_writes() -> Vec<Value> {
             &[READ, WRITE],
         ),
         rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ, WRITE]),
+        rule(POLICY_GROUP, &["rolloutpolicies"], &[READ]),
         rule(OPERATOR_GROUP, &["machineconfigurations/status"], &[&["patch"]]),
         rule(
             CONFIG_GROUP,
@@ -386,6 +388,10 @@ fn controller_everywhere() -> Vec<Value> {
             &[&["delete"]],
         ),
         rule(OWN_GROUP, &["machineosconfigs"], &[&["patch"]]),
+        rule(POLICY_GROUP, &["rolloutpolicies"], &[READ]),
+        rule(POLICY_GROUP, &["rolloutpolicies/status"], &[&["update", "patch"]]),
+        // The addresses of the API servers, for the control-plane gate.
+        rule("discovery.k8s.io", &["endpointslices"], &[&["get", "list"]]),
         rule(
             OPERATOR_GROUP,
             &["machineconfigurations/status"],
