@@ -6,12 +6,19 @@ CARGO ?= cargo
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+.PHONY: setup
+setup: ## Check for Rust and a C compiler, and install what is missing
+	@scripts/setup
+
+# rustup's default place, for shells that were open before scripts/setup installed it.
+export PATH := $(PATH):$(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin
+
 .PHONY: run
-run: ## Run the whole system in one process, with local nodes
+run: setup ## Run the whole system in one process, with local nodes
 	$(CARGO) run --package mco -- up
 
 .PHONY: test
-test: ## Run all tests that need only Rust
+test: setup ## Run all tests that need only Rust
 	$(CARGO) test --workspace
 
 .PHONY: e2e

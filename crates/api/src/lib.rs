@@ -19,6 +19,7 @@ pub mod node_adoption;
 pub mod os_image_stream;
 pub mod pinned_image_set;
 pub mod plain;
+pub mod rollout_policy;
 pub mod vocabulary;
 
 mod resource;
@@ -39,3 +40,4 @@ pub use machine_os_config::MachineOSConfig;
 pub use node_adoption::NodeAdoption;
 pub use os_image_stream::OSImageStream;
 pub use pinned_image_set::PinnedImageSet;
+pub use rollout_policy::RolloutPolicy;

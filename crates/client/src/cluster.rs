@@ -9,7 +9,10 @@ use kube::core::{ApiResource, DeserializeGuard, GroupVersionKind};
 use kube::{Api, Client};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::names;
-use mco_api::{ClusterBase, ControllerConfig, MachineConfig, MachineConfigPool, MachineConfiguration, plain};
+use mco_api::{
+    ClusterBase, ControllerConfig, MachineConfig, MachineConfigPool, MachineConfiguration, RolloutPolicy,
+    plain,
+};
 use mco_core::config::manifest::{Manifest, ManifestOrigin};
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::problem::{InvalidObject, Problem};
@@ -103,6 +106,7 @@ pub struct Found {
     pub pods: Vec<Pod>,
     pub budgets: Vec<PodDisruptionBudget>,
     pub rules: AdministratorRules,
+    pub policies: Vec<RolloutPolicy>,
 }
 
 impl Found {
@@ -137,6 +141,8 @@ pub async fn read(client: &Client) -> Result<Found, ReadError> {
         pods: list(client, "list the pods").await?,
         budgets: list(client, "list the disruption budgets").await?,
         rules: rules(client).await?,
+        // Optional: not every cluster has the kind.
+        policies: list(client, "list the RolloutPolicies").await.unwrap_or_default(),
     })
 }
 

@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
 use mco_api::vocabulary::{annotations, names};
-use mco_api::{ClusterBase, ControllerConfig, MachineConfiguration};
+use mco_api::{ClusterBase, ControllerConfig, MachineConfiguration, RolloutPolicy};
 use mco_core::config::disruption::Drain;
 use mco_core::config::feature_gates::FeatureGates;
 use mco_core::config::manifest::{Manifest, ManifestError};
@@ -27,6 +28,7 @@ use mco_core::pipeline::GenerationError;
 use mco_core::pipeline::admission::{self, AdmissionContext};
 use mco_core::pipeline::bootstrap::{BootstrapCluster, Current};
 use mco_core::rollout::drain::{self, Blocker, Budgets, Eviction};
+use mco_core::rollout::policy::ChangeCosts;
 use mco_core::rollout::{PoolWaves, RolloutView, control_plane, waves};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -60,6 +62,8 @@ pub struct PlanContext<'a> {
     pub pods: &'a [Pod],
     pub budgets: &'a [PodDisruptionBudget],
     pub rules: AdministratorRules,
+    pub policies: &'a [RolloutPolicy],
+    pub time: Timestamp,
 }
 
 /// The forecast of one pool.
@@ -374,13 +378,15 @@ pub fn forecast(
         pools.push(pool);
         rendered.insert(name, result.map_err(|error| error.to_string()));
     }
+    let costs = costs(&rendered, now);
     let topology = after.controller_config.as_ref().and_then(|config| {
         let infrastructure = config.spec.infra.as_ref()?;
         Some(infrastructure.status.as_ref()?.control_plane_topology.as_str())
     });
     let view = RolloutView::new(&pools, now.nodes)
         .with_topology(topology)
-        .with_only_control_plane_node(control_plane::only_control_plane_node(now.nodes));
+        .with_only_control_plane_node(control_plane::only_control_plane_node(now.nodes))
+        .with_policies(now.policies, now.time, Some(&costs));
     let skipping = now.nodes.iter().filter(|node| view.skips_drain(node));
     let not_drained: BTreeSet<&str> = skipping
         .filter_map(|node| node.metadata.name.as_deref())
@@ -395,6 +401,16 @@ pub fn forecast(
             of_pool(pool, result, after, (rollout, &not_drained), now)
         })
         .collect()
+}
+
+/// Returns what the change of each pool interrupts.
+fn costs(rendered: &BTreeMap<String, Result<Rendered, String>>, now: &PlanContext<'_>) -> ChangeCosts {
+    let changes = rendered.iter().filter_map(|(pool, result)| {
+        let (old, new) = (now.current.get(pool)?, result.as_ref().ok()?);
+        let level = comparison::compare(old, &new.config, &now.rules).level;
+        Some(((old.name().to_owned(), new.name().to_owned()), level))
+    });
+    changes.collect()
 }
 
 fn of_pool(
@@ -561,6 +577,7 @@ mod tests {
             target: None,
             under_way: Vec::new(),
             after: None,
+            policy: None,
             waves: vec![vec!["cp".to_owned()], vec!["w".to_owned()]],
             stuck: Vec::new(),
         };

@@ -154,7 +154,7 @@ fn of_pool(
         .iter()
         .map(|node| {
             let held = held.get(node.name).copied();
-            of_node(node, held, progress.get(node.name).copied())
+            of_node(node, held, progress.get(node.name).copied(), now)
         })
         .collect();
     let expected = (state == PoolPhase::Updating)
@@ -213,6 +213,7 @@ fn of_node(
     node: &NodeView<'_>,
     reason: Option<&HeldReason>,
     progress: Option<&MachineConfigNode>,
+    now: Timestamp,
 ) -> NodeOverview {
     let step = progress.and_then(current_step);
     let (doing, since) = match (reason, step) {
@@ -220,7 +221,7 @@ fn of_node(
             (describe_step(node.name, step), Some(step.last_transition_time.0))
         }
         (Some(reason), step) => (
-            reason.to_string(),
+            reason.at(now),
             step.filter(|_| *reason == HeldReason::UpToDate)
                 .map(|step| step.last_transition_time.0),
         ),

@@ -85,6 +85,8 @@ pub async fn plan(
         pods: &found.pods,
         budgets: &found.budgets,
         rules,
+        policies: &found.policies,
+        time: jiff::Timestamp::now(),
     };
     let identity = RenderIdentity {
         controller_version: settings.controller_version,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use mco_api::vocabulary::annotations::{self, DRIFT_POLICY};
-use mco_api::{MachineConfigNode, MachineConfigPool};
+use mco_api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
 use mco_core::rollout::node_progress::{StageReport, stages};
 use mco_core::rollout::{NodeView, RolloutView};
 
@@ -46,11 +46,13 @@ impl Snapshot {
         pools: &[impl AsRef<MachineConfigPool>],
         nodes: &[impl AsRef<Node>],
         progress: &[impl AsRef<MachineConfigNode>],
+        policies: &[impl AsRef<RolloutPolicy>],
         now: Timestamp,
     ) -> Self {
         let pool_objects: Vec<&MachineConfigPool> = pools.iter().map(AsRef::as_ref).collect();
         let progress: Vec<&MachineConfigNode> = progress.iter().map(AsRef::as_ref).collect();
-        let view = RolloutView::new(pool_objects.iter().copied(), nodes.iter().map(AsRef::as_ref));
+        let view = RolloutView::new(pool_objects.iter().copied(), nodes.iter().map(AsRef::as_ref))
+            .with_policies(policies.iter().map(AsRef::as_ref), now, None);
         let overviews = overview(&view, progress.iter().copied(), now);
         let timelines: HashMap<&str, Vec<StageReport>> = progress
             .iter()

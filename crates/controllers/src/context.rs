@@ -23,6 +23,7 @@ use crate::generated_configs::GeneratedConfigStore;
 use crate::membership::MembershipIndex;
 use crate::options::Options;
 use crate::pinned_images::PinnedImageResults;
+use crate::policies::PolicyState;
 use crate::reconcilers::Queues;
 use crate::render_state::RenderStates;
 use crate::source_cache::SourceCache;
@@ -44,6 +45,7 @@ pub(crate) struct Context {
     pub pinned_images: PinnedImageResults,
     /// Held by the rollout of a pool of etcd voters from its plan until its writes are done.
     pub voters: tokio::sync::Mutex<()>,
+    pub policies: PolicyState,
     /// The base configs of all roles.
     pub base: RwLock<Option<Arc<BaseConfigs>>>,
     /// Why the base configs could not be rendered the last time.
@@ -66,6 +68,7 @@ impl Context {
             renders: RenderStates::default(),
             pinned_images: PinnedImageResults::default(),
             voters: tokio::sync::Mutex::default(),
+            policies: PolicyState::default(),
             base: RwLock::default(),
             base_problem: RwLock::default(),
             scheduler_was_deleted: AtomicBool::default(),

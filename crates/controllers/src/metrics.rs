@@ -31,6 +31,17 @@ struct NodeLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyLabels {
+    policy: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct GateLabels {
+    policy: String,
+    gate: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PoolStateLabels {
     node: String,
     pool: String,
@@ -69,6 +80,8 @@ struct MetricFamilies {
     renders: Family<PoolLabels, Counter>,
     render_seconds: Histogram,
     drain_seconds: Histogram,
+    policy_halted: Family<PolicyLabels, Gauge>,
+    gate_checks: Family<GateLabels, Counter>,
 }
 
 impl Default for Metrics {
@@ -90,6 +103,8 @@ impl Default for Metrics {
             renders: Family::default(),
             render_seconds: Histogram::new([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0]),
             drain_seconds: Histogram::new([1.0, 10.0, 60.0, 600.0, 3_600.0]),
+            policy_halted: Family::default(),
+            gate_checks: Family::default(),
             registry: Registry::default(),
         };
         let mut registry = Registry::default();
@@ -160,6 +175,16 @@ impl MetricFamilies {
             "When a generator last acted",
             self.sub_controller.clone(),
         );
+        registry.register(
+            "mco_rollout_policy_halted",
+            "1 while a rollout under the RolloutPolicy is halted or reverted",
+            self.policy_halted.clone(),
+        );
+        registry.register(
+            "mco_rollout_gate_checks",
+            "Checks of a gate of the RolloutPolicy",
+            self.gate_checks.clone(),
+        );
     }
 
     fn register_nodes(&self, registry: &mut Registry) {
@@ -202,6 +227,31 @@ impl Metrics {
     /// See [`mco_core::generators::boot_images::is_unwatched`].
     pub(crate) fn boot_images_unwatched(&self, holds: bool) {
         self.0.boot_images_unwatched.set(i64::from(holds));
+    }
+
+    pub(crate) fn policy(&self, name: &str, is_halted: bool) {
+        let labels = PolicyLabels {
+            policy: name.to_owned(),
+        };
+        self.0
+            .policy_halted
+            .get_or_create(&labels)
+            .set(i64::from(is_halted));
+    }
+
+    pub(crate) fn forget_policy(&self, name: &str) {
+        let labels = PolicyLabels {
+            policy: name.to_owned(),
+        };
+        self.0.policy_halted.remove(&labels);
+    }
+
+    pub(crate) fn gate_checked(&self, policy: &str, gate: &str) {
+        let labels = GateLabels {
+            policy: policy.to_owned(),
+            gate: gate.to_owned(),
+        };
+        self.0.gate_checks.get_or_create(&labels).inc();
     }
 
     pub(crate) fn pool(&self, name: &str, status: &MachineConfigPoolStatus, paused: bool, now: Timestamp) {

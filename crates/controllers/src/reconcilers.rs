@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Context;
 use crate::options::Options;
 use crate::{
-    control_plane, disruption_policy, drain, generated_configs, generators, machine_config_nodes, os_streams,
-    pinned_images, render, rendered_config_gc, rollout, source_cache,
+    control_plane, disruption_policy, drain, gates, generated_configs, generators, machine_config_nodes,
+    os_streams, pinned_images, policies, render, rendered_config_gc, rollout, source_cache,
 };
 
 /// `field: Key = "name in logs", debouncing, concurrency, reconcile function;`
@@ -61,6 +61,10 @@ reconcilers! {
     render: String = "render", render_debounce, per_pool, render::reconcile;
     /// By pool.
     rollout: String = "rollout", rollout_debounce, per_pool, rollout::reconcile;
+    /// By RolloutPolicy.
+    policies: String = "rollout-policy", rollout_debounce, per_pool, policies::reconcile;
+    /// By RolloutPolicy and name of the gate. A check that takes long delays no other.
+    gates: (String, String) = "rollout-gate", immediate, per_object, gates::reconcile;
     /// By node.
     drain: String = "drain", immediate, per_drain, drain::reconcile;
     /// By node.

@@ -1,34 +1,39 @@
 //! Rolls a pool's target out to its nodes, as [`mco_core::rollout`] plans it, and reports the progress in the pool's
 //! status.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::ListParams;
 use mco_api::machine_config_pool::MachineConfigPoolStatus;
 use mco_api::vocabulary::annotations::{ADOPT, build, node as annotation};
 use mco_api::vocabulary::{labels, names};
-use mco_api::{ClusterBase, MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig};
+use mco_api::{
+    ClusterBase, MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig, RolloutPolicy,
+};
 use mco_core::config::rendered_configs;
 use mco_core::rollout::adoption::AdoptionPolicy;
 use mco_core::rollout::control_plane;
 use mco_core::rollout::patch::merge_patch;
+use mco_core::rollout::policy::{ChangeCosts, related_pools};
 use mco_core::rollout::pool_status::{self, PoolStatusInputs, PoolStatusReport, RenderOutcome};
 use mco_core::rollout::{
     Because, NodeAction, NodeView, PoolPlan, PoolView, RolloutView, TargetState, plan_pool,
 };
 use mco_runtime::{FieldManager, Requeue, object_name, patch};
 use serde_json::{Value, json};
-use tokio::sync::MutexGuard;
+use tokio::sync::{MutexGuard, OwnedMutexGuard};
 use tracing::{debug, info, warn};
 
 use crate::context::Context;
 use crate::error::Error;
 use crate::events::Reporter;
+use crate::policies;
 use crate::render_state::RenderResult;
 use crate::target::{self, PendingRender};
 
@@ -62,6 +67,7 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
     if default_adoption_policy(&ctx, &name).await? {
         return Ok(Requeue::OnChange);
     }
+    let shared = lock_policy(&ctx, &name).await;
     let Some(mut snapshot) = PoolSnapshot::gather(&ctx, &name, operator_node) else {
         return Ok(Requeue::OnChange);
     };
@@ -76,7 +82,7 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
         has_more,
         outcome,
     } = execute(&ctx, &plan).await;
-    drop(voters);
+    drop((voters, shared));
     // Before anything else can fail: a retry finds nothing to write and would record no event.
     for event in plan.events_after(|node| written.contains(node)) {
         ctx.events
@@ -124,6 +130,16 @@ async fn lock_voters<'c>(ctx: &'c Context, pool: &str) -> Option<MutexGuard<'c, 
     }
 }
 
+/// The budgets of a policy are shared by its pools: none of them plans before another has written what it planned.
+async fn lock_policy(ctx: &Context, pool: &str) -> Vec<OwnedMutexGuard<()>> {
+    let mut locks = Vec::new();
+    // In the order of names, so that two pools with the same policies do not wait for each other.
+    for policy in policies::names_of_pool(ctx, pool) {
+        locks.push(ctx.policies.lock(&policy).await);
+    }
+    locks
+}
+
 /// The objects that a plan and a report of one pool depend on.
 struct PoolSnapshot {
     name: String,
@@ -133,6 +149,10 @@ struct PoolSnapshot {
     machine_config_nodes: Vec<Arc<MachineConfigNode>>,
     os_configs: Vec<MachineOSConfig>,
     os_builds: Vec<MachineOSBuild>,
+    /// Empty without policies; `nodes` then has those of related pools too.
+    policies: Vec<Arc<RolloutPolicy>>,
+    costs: Arc<ChangeCosts>,
+    now: Timestamp,
     topology: Option<String>,
     only_control_plane_node: Option<String>,
     operator_node: Option<String>,
@@ -144,13 +164,22 @@ struct PoolSnapshot {
 impl PoolSnapshot {
     /// Returns `None` if the pool does not exist.
     fn gather(ctx: &Context, name: &str, operator_node: Option<String>) -> Option<Self> {
-        let renders = [name, names::pool::MASTER].map(|pool| (pool, PendingRender::of_pool(ctx, pool)));
+        let policies = ctx.stores.rollout_policies.all();
+        let before = ctx.stores.pools.all();
+        let mut rendered = BTreeSet::from([name.to_owned(), names::pool::MASTER.to_owned()]);
+        if !policies.is_empty() {
+            rendered.extend(before.iter().map(|pool| object_name(&pool.metadata).to_owned()));
+        }
+        let renders: Vec<(String, PendingRender)> = rendered
+            .into_iter()
+            .map(|pool| (pool.clone(), PendingRender::of_pool(ctx, &pool)))
+            .collect();
         let pools = ctx.stores.pools.all();
         let find = |name: &str| pools.iter().find(|pool| object_name(&pool.metadata) == name);
         let pool = Arc::clone(find(name)?);
         let target_states = renders.into_iter().filter_map(|(name, render)| {
-            let state = target::target_state(ctx, find(name)?, render);
-            Some((name.to_owned(), state))
+            let state = target::target_state(ctx, find(&name)?, render);
+            Some((name, state))
         });
         let target_states = target_states.collect();
         let mut members = ctx.membership.nodes_of(name);
@@ -160,6 +189,13 @@ impl PoolSnapshot {
             names::pool::ARBITER => members.extend(ctx.membership.nodes_of(names::pool::MASTER)),
             _ => {}
         }
+        for related in related_pools(policies.iter().map(Arc::as_ref), &pools, &pool) {
+            if related != name {
+                members.extend(ctx.membership.nodes_of(&related));
+            }
+        }
+        members.sort_unstable();
+        members.dedup();
         let members = || members.iter();
         let nodes: Vec<Arc<Node>> = members().filter_map(|name| ctx.stores.nodes.get(name)).collect();
         let machine_config_nodes = members().filter_map(|name| ctx.stores.machine_config_nodes.get(name));
@@ -168,6 +204,9 @@ impl PoolSnapshot {
             machine_config_nodes: machine_config_nodes.collect(),
             os_configs: ctx.stores.os_configs.sorted(),
             os_builds: ctx.stores.os_builds.sorted(),
+            policies,
+            costs: ctx.policies.costs(),
+            now: ctx.now(),
             topology: topology(ctx),
             only_control_plane_node: only_control_plane_node(ctx, &nodes),
             operator_node,
@@ -218,7 +257,8 @@ impl PoolSnapshot {
             .with_only_control_plane_node(self.only_control_plane_node.as_deref())
             .with_operator_node(self.operator_node.as_deref())
             .with_first_pivots(first_pivots)
-            .with_images(&self.os_configs, &self.os_builds);
+            .with_images(&self.os_configs, &self.os_builds)
+            .with_policies(self.policies.iter().map(Arc::as_ref), self.now, Some(&self.costs));
         for (pool, state) in &self.target_states {
             view = view.with_target_state(pool, *state);
         }
@@ -382,6 +422,7 @@ fn log_actions(pool: &str, actions: &[&NodeAction]) {
                     Because::Turn => "it is next in order",
                     Because::Repair => "it failed on an older config",
                     Because::Superseded => "it was on its way to an older config",
+                    Because::Skipped => "its drain took too long, so it keeps its config",
                 };
                 info!(
                     pool,

@@ -7,6 +7,7 @@ use mco_api::MachineConfigNode;
 use mco_api::vocabulary::annotations;
 use mco_api::vocabulary::conditions::machine_config_node as condition;
 use mco_core::rollout::drain::cordon;
+use mco_core::rollout::holds;
 use serde_json::json;
 
 /// The prefix of all annotations that the controllers read.
@@ -23,16 +24,23 @@ pub(crate) fn node(node: &mut Node) {
     let entries = node.metadata.managed_fields.take().unwrap_or_default();
     let owners: Vec<ManagedFieldsEntry> = entries
         .into_iter()
-        .filter(cordon::owns_unschedulable)
-        .map(|entry| ManagedFieldsEntry {
-            manager: entry.manager,
-            fields_v1: Some(FieldsV1(json!({"f:spec": {"f:unschedulable": {}}}))),
-            ..ManagedFieldsEntry::default()
-        })
+        .filter_map(
+            |entry| match (cordon::owns_unschedulable(&entry), holds::owns_a_hold(&entry)) {
+                (false, false) => None,
+                (true, false) => Some(ManagedFieldsEntry {
+                    manager: entry.manager,
+                    fields_v1: Some(FieldsV1(json!({"f:spec": {"f:unschedulable": {}}}))),
+                    ..ManagedFieldsEntry::default()
+                }),
+                // The time of a hold is shown; few nodes have one.
+                (_, true) => Some(entry),
+            },
+        )
         .collect();
     node.metadata.managed_fields = (!owners.is_empty()).then_some(owners);
     if let Some(annotations) = &mut node.metadata.annotations {
-        annotations.retain(|key, _| key.starts_with(OWN_ANNOTATIONS));
+        annotations
+            .retain(|key, _| key.starts_with(OWN_ANNOTATIONS) || key.starts_with(annotations::HOLD_PREFIX));
         annotations.remove(annotations::node::LAST_SYNCED_CONTROLLER_CONFIG);
     }
     if let Some(status) = &mut node.status {

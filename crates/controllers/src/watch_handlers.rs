@@ -19,7 +19,7 @@ use mco_api::vocabulary::labels::node as label;
 use mco_api::vocabulary::names;
 use mco_api::{
     ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig,
-    OSImageStream, PinnedImageSet,
+    OSImageStream, PinnedImageSet, RolloutPolicy,
 };
 use mco_core::config::node_versions::NodeVersions;
 use mco_core::config::rendered_configs;
@@ -27,6 +27,7 @@ use mco_core::generators::boot_images;
 use mco_core::generators::generated::Generator;
 use mco_core::generators::kubelet::profile;
 use mco_core::pipeline::BaseConfigs;
+use mco_core::rollout::policy::selects;
 use mco_core::rollout::{ContestedNode, PlannedEvent, changes};
 use mco_runtime::{ObjectChange, object_name};
 use tracing::warn;
@@ -34,11 +35,19 @@ use tracing::warn;
 use crate::context::Context;
 use crate::events::Reporter;
 use crate::membership::IgnoredClaim;
+use crate::policies;
 
 pub(crate) fn pool(ctx: &Context, change: &ObjectChange<'_, MachineConfigPool>) {
     let Some(name) = change.latest().and_then(|pool| pool.metadata.name.clone()) else {
         return;
     };
+    let steered = |pool: &MachineConfigPool| {
+        let target = pool.target_name().to_owned();
+        (pool.metadata.labels.clone(), target, pool.spec.paused)
+    };
+    if change.old.map(|pool| steered(pool)) != change.new.map(|pool| steered(pool)) {
+        policies::enqueue_all(ctx);
+    }
     let differs = |part: fn(&MachineConfigPool) -> bool| {
         change.new.is_some_and(|pool| part(pool)) != change.old.is_some_and(|pool| part(pool))
     };
@@ -154,6 +163,24 @@ fn enqueue_for_versions(ctx: &Context, change: &ObjectChange<'_, Node>) {
     }
 }
 
+/// A change of a policy, or of what is recorded about it, changes the plans of its pools.
+pub(crate) fn rollout_policy(ctx: &Context, change: &ObjectChange<'_, RolloutPolicy>) {
+    let (old, new) = (change.old, change.new);
+    let written = |policy: &RolloutPolicy| (policy.spec.clone(), policy.metadata.annotations.clone());
+    if old.map(|policy| written(policy)) != new.map(|policy| written(policy)) {
+        policies::enqueue_all(ctx);
+    }
+    for pool in ctx.stores.pools.all() {
+        let is_selected = [old, new]
+            .into_iter()
+            .flatten()
+            .any(|policy| selects(policy, &pool));
+        if is_selected {
+            ctx.queues.rollout.enqueue(object_name(&pool.metadata));
+        }
+    }
+}
+
 pub(crate) fn node(ctx: &Context, change: &ObjectChange<'_, Node>) {
     let Some(name) = change.latest().and_then(|node| node.metadata.name.clone()) else {
         return;
@@ -173,6 +200,7 @@ pub(crate) fn node(ctx: &Context, change: &ObjectChange<'_, Node>) {
     if matters || moved {
         for pool in [&before.pool, &after.pool].into_iter().flatten() {
             ctx.queues.rollout.enqueue(pool.as_str());
+            policies::enqueue_of_pool(ctx, pool);
             // The plans of control plane and arbiter depend on each other.
             match pool.as_str() {
                 names::pool::MASTER => ctx.queues.rollout.enqueue(names::pool::ARBITER),

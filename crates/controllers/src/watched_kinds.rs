@@ -23,7 +23,7 @@ use mco_api::vocabulary::names::{self, CLUSTER_VERSION, SINGLETON, config_map, s
 use mco_api::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
     MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
-    plain,
+    RolloutPolicy, plain,
 };
 use mco_core::generators::generated::Generator;
 use mco_runtime::{Lenient, ObjectChange, Store};
@@ -65,6 +65,7 @@ macro_rules! watched_kinds {
 watched_kinds! {
     pools: MachineConfigPool = everywhere, without_managed_fields, on::pool;
     nodes: Node = everywhere, node, on::node;
+    rollout_policies: RolloutPolicy = everywhere, without_managed_fields, on::rollout_policy;
     /// Rendered MachineConfigs are large and many; sources are fetched by name when their metadata changes.
     config_metadata: PartialObjectMeta<MachineConfig> = everywhere, without_managed_fields, on::config;
     machine_config_nodes: MachineConfigNode = everywhere, machine_config_node, on::machine_config_node;
@@ -124,6 +125,7 @@ impl WatchStores {
     fn keep_last_readable(self) -> Self {
         Self {
             pools: self.pools.keep_last_readable(),
+            rollout_policies: self.rollout_policies.keep_last_readable(),
             config_metadata: self.config_metadata.keep_last_readable(),
             controller_configs: self.controller_configs.keep_last_readable(),
             machine_configurations: self.machine_configurations.keep_last_readable(),

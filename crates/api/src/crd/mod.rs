@@ -16,7 +16,7 @@ use crate::plain;
 use crate::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
     MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, NodeAdoption, OSImageStream,
-    PinnedImageSet,
+    PinnedImageSet, RolloutPolicy,
 };
 
 /// The group of our kinds that other implementations have as well.
@@ -73,6 +73,7 @@ pub fn own_crds() -> Vec<CustomResourceDefinition> {
         NodeAdoption::crd(),
         OSImageStream::crd(),
         PinnedImageSet::crd(),
+        RolloutPolicy::crd(),
     ]
 }
 

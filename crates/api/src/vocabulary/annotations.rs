@@ -47,6 +47,13 @@ pub const DRIFT_POLICY: &str = "machineconfiguration.openshift.io/drift-policy";
 /// On a Node: every difference of a drifted node, as a JSON list of the messages of which the first is its reason.
 pub const DRIFT: &str = "mco.dev/drift";
 
+/// On a Node: the prefix of annotations that hold its update back. The rest of the key names what holds it.
+pub const HOLD_PREFIX: &str = "mco.dev/hold.";
+
+/// On a RolloutPolicy: what an administrator has decided about its rollouts, as a JSON map by pool. Written by `mco
+/// rollout resume`, `promote` and `abort`.
+pub const ROLLOUT_CONTROL: &str = "mco.dev/rollout-control";
+
 /// On a Node that waits for its turn: the rendered config whose OS is already staged.
 pub const STAGED_CONFIG: &str = "mco.dev/staged-config";
 

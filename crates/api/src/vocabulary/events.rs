@@ -13,6 +13,12 @@ pub mod rollout {
     pub const FAILED_ROLLOUT: &str = "FailedRollout";
     /// Several custom pools select the node. Specific to this implementation; others only log it.
     pub const CONTESTED_NODE: &str = "ContestedNode";
+    /// A RolloutPolicy holds the pool, or continues. Specific to this implementation, as are the next four.
+    pub const ROLLOUT_WAITING: &str = "RolloutWaiting";
+    pub const ROLLOUT_HALTED: &str = "RolloutHalted";
+    pub const ROLLOUT_REVERTED: &str = "RolloutReverted";
+    pub const ROLLOUT_RESUMED: &str = "RolloutResumed";
+    pub const WAVE_COMPLETED: &str = "WaveCompleted";
 }
 
 /// Of the registries controller, about mirror sets and image policies. Specific to this implementation; others only

@@ -1,4 +1,4 @@
-//! Watches of pools, nodes and MachineConfigNodes with the rights of one user, active while the user has pages open.
+//! Watches of pools, nodes, MachineConfigNodes and RolloutPolicies with the rights of one user, active while the user has pages open.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use mco_api::{MachineConfigNode, MachineConfigPool};
+use mco_api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
 use mco_client::cluster::ReadError;
 use mco_client::snapshot::Snapshot;
 use mco_runtime::{Reflected, UnreadableObject};
@@ -30,7 +30,8 @@ const ERROR_TTL: Duration = Duration::from_mins(1);
 const POOLS: &str = "list the pools";
 const NODES: &str = "list the nodes";
 const PROGRESS: &str = "list the MachineConfigNodes";
-const KINDS: usize = 3;
+const POLICIES: &str = "list the RolloutPolicies";
+const KINDS: usize = 4;
 
 /// The watches of one user and the snapshot that is computed from them.
 pub struct ClusterWatches {
@@ -100,6 +101,7 @@ struct Stores {
     pools: Reflected<MachineConfigPool>,
     nodes: Reflected<Node>,
     progress: Reflected<MachineConfigNode>,
+    policies: Reflected<RolloutPolicy>,
 }
 
 impl Stores {
@@ -109,6 +111,7 @@ impl Stores {
             self.pools.unreadable(),
             self.nodes.unreadable(),
             self.progress.unreadable(),
+            self.policies.unreadable(),
         ]
         .concat()
     }
@@ -150,14 +153,15 @@ impl Shared {
         let left_out = stores.unreadable();
         let trouble = failures.chain(left_out.iter().map(ToString::to_string)).collect();
         drop(watched);
-        let (pools, nodes, progress) = (
+        let (pools, nodes, progress, policies) = (
             stores.pools.listed().unwrap_or_default(),
             stores.nodes.listed().unwrap_or_default(),
             stores.progress.listed().unwrap_or_default(),
+            stores.policies.listed().unwrap_or_default(),
         );
         Some(Snapshot {
             trouble,
-            ..Snapshot::of(&pools, &nodes, &progress, Timestamp::now())
+            ..Snapshot::of(&pools, &nodes, &progress, &policies, Timestamp::now())
         })
     }
 }
@@ -193,14 +197,16 @@ async fn watch(client: &Client, shared: &Shared) {
     let (pools, pool_changes) = watched(client, POOLS);
     let (nodes, node_changes) = watched(client, NODES);
     let (progress, progress_changes) = watched(client, PROGRESS);
+    let (policies, policy_changes) = watched(client, POLICIES);
     shared.watched.lock().stores = Some(Stores {
         pools,
         nodes,
         progress,
+        policies,
     });
-    let mut changes = std::pin::pin!(
-        stream::select(pool_changes, stream::select(node_changes, progress_changes)).ready_chunks(4096)
-    );
+    let others = stream::select(progress_changes, policy_changes);
+    let changes = stream::select(pool_changes, stream::select(node_changes, others));
+    let mut changes = std::pin::pin!(changes.ready_chunks(4096));
     while let Some(updates) = changes.next().await {
         let mut watched = shared.watched.lock();
         for update in updates {
@@ -247,7 +253,9 @@ where
 fn failure(error: watcher::Error, attempt: &'static str) -> WatchUpdate {
     match error {
         // Not every cluster has this kind, and users who may list nodes may lack the right to list it.
-        watcher::Error::InitialListFailed(_) if attempt == PROGRESS => WatchUpdate::Failed(attempt, None),
+        watcher::Error::InitialListFailed(_) if matches!(attempt, PROGRESS | POLICIES) => {
+            WatchUpdate::Failed(attempt, None)
+        }
         watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
             WatchUpdate::Failed(attempt, Some(ReadError::new(error, attempt).to_string()))
         }

@@ -14,6 +14,7 @@ mod node_settings;
 mod observer;
 mod os_streams;
 mod pinned_images;
+mod policies;
 mod rollout;
 mod scrape;
 mod steps;

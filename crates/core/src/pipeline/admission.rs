@@ -11,6 +11,7 @@ use mco_api::foreign::image_policy::{ClusterImagePolicy, ImagePolicy};
 use mco_api::vocabulary::names;
 use mco_api::{
     ClusterBase, ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigPool, PinnedImageSet,
+    RolloutPolicy,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -27,11 +28,13 @@ use crate::generators::kubelet;
 use crate::generators::registries;
 use crate::rollout::admit_pool;
 use crate::rollout::pinned_images;
+use crate::rollout::policy::admit_policy;
 
 /// The API groups whose objects are validated.
 pub const OWN_GROUP: &str = "machineconfiguration.openshift.io";
 pub const OPERATOR_GROUP: &str = "operator.openshift.io";
 pub const CONFIG_GROUP: &str = "config.openshift.io";
+/// Kinds that only this implementation has.
 pub const PLAIN_GROUP: &str = "mco.dev";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,12 +176,13 @@ impl ImageNode<'_> {
 }
 
 /// Returns whether the write is allowed: its warnings, or why it is rejected. `users` is called only for the deletion
-/// of a rendered config.
+/// of a rendered config, and `peers`, which returns the RolloutPolicies of the cluster, only for the write of one.
 pub fn review(
     request: &AdmissionWrite<'_>,
     users: impl FnOnce(&str) -> ConfigInUse,
+    peers: impl FnOnce() -> Vec<RolloutPolicy>,
 ) -> Result<Vec<Problem>, String> {
-    review_on(AdmissionContext::default, request, users)
+    review_on(AdmissionContext::default, request, users, peers)
 }
 
 /// Like [`review`], for a write to the cluster that `context` returns. It is called only for kinds that depend on it.
@@ -186,6 +190,7 @@ pub fn review_on(
     context: impl FnOnce() -> AdmissionContext,
     request: &AdmissionWrite<'_>,
     users: impl FnOnce(&str) -> ConfigInUse,
+    peers: impl FnOnce() -> Vec<RolloutPolicy>,
 ) -> Result<Vec<Problem>, String> {
     match request.operation {
         WriteOperation::Delete => deletion(request, users).map(|()| Vec::new()),
@@ -196,7 +201,11 @@ pub fn review_on(
             if request.old.is_some_and(|old| means_the_same(old, object)) || is_going(object) {
                 return Ok(Vec::new());
             }
-            let problems = match check_on(context, request.group, request.kind, object) {
+            let checked = match (request.group, request.kind) {
+                (PLAIN_GROUP, "RolloutPolicy") => Some(rollout_policy(object, &peers())),
+                _ => check_on(context, request.group, request.kind, object),
+            };
+            let problems = match checked {
                 None => return Ok(Vec::new()),
                 Some(Ok(warnings)) => return Ok(warnings),
                 Some(Err(problems)) => problems,
@@ -247,6 +256,7 @@ pub fn check_on(
         (OWN_GROUP, "PinnedImageSet") => {
             decode(object).and_then(|set: PinnedImageSet| verdict(pinned_images::validate(&set)))
         }
+        (PLAIN_GROUP, "RolloutPolicy") => rollout_policy(object, &[]),
         (OPERATOR_GROUP | PLAIN_GROUP, "MachineConfiguration") => machine_configuration(object),
         (OPERATOR_GROUP, "ImageContentSourcePolicy") => {
             decode(object).and_then(|set| registries::admit_content_policy(&set))
@@ -277,6 +287,12 @@ pub fn check_on(
 fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, Vec<Problem>> {
     let decoded = serde_path_to_error::deserialize(object);
     decoded.map_err(|error| vec![Problem::new(error.path().to_string(), error.inner().to_string())])
+}
+
+fn rollout_policy(object: &Value, peers: &[RolloutPolicy]) -> Result<Vec<Problem>, Vec<Problem>> {
+    let policy: RolloutPolicy = decode(object)?;
+    let admitted = admit_policy(&policy, peers);
+    admitted.map(|()| Vec::new()).map_err(|invalid| invalid.problems)
 }
 
 fn machine_config(config: &Arc<MachineConfig>) -> Result<Vec<Problem>, Vec<Problem>> {
@@ -465,7 +481,7 @@ mod tests {
             object: Some(object),
             old,
         };
-        review(&request, unused)
+        review(&request, unused, Vec::new)
     }
 
     fn config(mode: i64) -> Value {
@@ -557,7 +573,7 @@ mod tests {
                 object: None,
                 old: None,
             };
-            review(&request, |_| users).map(|_| ())
+            review(&request, |_| users, Vec::new).map(|_| ())
         };
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let users = |nodes: &[&str], pools: &[&str]| {

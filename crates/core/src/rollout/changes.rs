@@ -6,6 +6,7 @@ use mco_api::vocabulary::annotations::{ADOPTION_REQUEST, node as annotation};
 use mco_api::vocabulary::events;
 use mco_api::vocabulary::labels::node as label;
 
+use super::holds;
 use super::node::NodeView;
 use super::plan::PlannedEvent;
 
@@ -34,6 +35,7 @@ pub fn matter(old: &Node, new: &Node) -> bool {
             .iter()
             .chain(&[annotation::DRAIN_RECORD, ADOPTION_REQUEST])
             .any(|key| before.annotation(key) != after.annotation(key))
+        || holds::of_node(old) != holds::of_node(new)
 }
 
 /// Returns the events about a pool for changed annotations of a control-plane node.

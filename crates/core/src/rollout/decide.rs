@@ -9,16 +9,20 @@
 //!   many nodes are updated at once as the budget has slots.
 //! - A cordon prevents a node from being started, not from being retargeted, and is never removed here.
 
+use std::collections::HashSet;
+
 use mco_api::vocabulary::names::pool::{ARBITER, MASTER};
 use mco_api::vocabulary::{annotations::node as annotation, events, topology};
 
 use super::budget::{self, len, max_unavailable};
 use super::first_boot;
+use super::holds;
 use super::node::NodeView;
 use super::plan::{
     Because, Held, HeldReason, NodeAction, PlannedEvent, PoolPlan, RolloutPlan, Taken, TakenBy,
     UnavailableBudget,
 };
+use super::policy::{self, PoolRules};
 use super::target::{RolloutTarget, TargetGate, gate};
 use super::view::{PoolView, RolloutView, TargetState};
 use crate::rollout::drain::cordon::Cordon;
@@ -26,15 +30,27 @@ use crate::rollout::drain::with_obstacle;
 
 /// Plans the next actions for all pools.
 pub fn plan(view: &RolloutView<'_>) -> RolloutPlan {
+    // The budgets of a policy are shared by its pools, so each plan counts what those before it start.
+    let mut started = HashSet::new();
+    let mut pools = Vec::new();
+    for pool in &view.pools {
+        let plan = plan_pool_after(view, pool, &started);
+        started.extend(plan.sent().map(str::to_owned));
+        pools.push(plan);
+    }
     RolloutPlan {
-        pools: view.pools.iter().map(|pool| plan_pool(view, pool)).collect(),
+        pools,
         contested: view.contested.clone(),
     }
 }
 
 /// Plans the next actions for one pool of the view.
 pub fn plan_pool(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolPlan {
-    let mut plan = plan_members(view, pool);
+    plan_pool_after(view, pool, &HashSet::new())
+}
+
+fn plan_pool_after(view: &RolloutView<'_>, pool: &PoolView<'_>, started: &HashSet<String>) -> PoolPlan {
+    let mut plan = plan_members(view, pool, started);
     for node in &pool.unadopted {
         let reason = if node.is_being_released() {
             HeldReason::Releasing
@@ -47,7 +63,7 @@ pub fn plan_pool(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolPlan {
     plan
 }
 
-fn plan_members(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolPlan {
+fn plan_members(view: &RolloutView<'_>, pool: &PoolView<'_>, started: &HashSet<String>) -> PoolPlan {
     let mut plan = PoolPlan {
         pool: pool.name.to_owned(),
         target: None,
@@ -80,6 +96,8 @@ fn plan_members(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolPlan {
             return held_for(plan, pool, &HeldReason::WaitingForImage(why));
         }
     };
+    let own_target = target;
+    let target = policy::effective_target(view, pool, own_target.clone());
     plan.target = Some(target.clone());
     if pool.is_being_deleted() {
         return held_for(plan, pool, &HeldReason::PoolIsBeingDeleted);
@@ -110,9 +128,16 @@ fn plan_members(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolPlan {
         Ok(limit) => plan.budget.limit = limit,
         Err(_) => return held_for(plan, pool, &HeldReason::Problem),
     }
+    let rules = PoolRules::of(view, pool, &own_target, &target, started);
     plan.budget.taken = taken(pool);
+    if let Some(rules) = &rules {
+        let quarantined = rules.quarantined(pool);
+        plan.budget
+            .taken
+            .retain(|taken| !quarantined.contains(taken.node.as_str()));
+    }
     sync_taints_and_topology(&mut plan, view, pool, &target);
-    choose(&mut plan, view, pool, &target);
+    choose(&mut plan, view, pool, &target, rules);
     let announcement = plan.announcement(|_| true);
     plan.events.extend(announcement);
     plan
@@ -188,14 +213,27 @@ fn sync_taints_and_topology(
 }
 
 /// Sends nodes to the target and records for all others why they are held.
-fn choose(plan: &mut PoolPlan, view: &RolloutView<'_>, pool: &PoolView<'_>, target: &RolloutTarget) {
+fn choose(
+    plan: &mut PoolPlan,
+    view: &RolloutView<'_>,
+    pool: &PoolView<'_>,
+    target: &RolloutTarget,
+    mut rules: Option<PoolRules<'_, '_>>,
+) {
     let mut waiting: Vec<&NodeView<'_>> = Vec::new();
     for node in &pool.members {
         let joining = first_boot::join(view, pool, node);
         if let Some(joining) = joining.as_ref().filter(|joining| joining.is_already_there()) {
             plan.actions.push(joining.action(node.name));
         }
-        if node.is_sent_to(target) {
+        let skipping = rules.as_ref().filter(|rules| rules.is_skipped(node));
+        if let Some(rules) = skipping.filter(|_| !node.is_updated_to(target)) {
+            if node.is_sent_to(target) && !node.current_config.is_empty() {
+                plan.actions.push(skip(node));
+            } else {
+                plan.held.push(held(node, rules.skipped(node)));
+            }
+        } else if node.is_sent_to(target) {
             plan.held.push(held(node, arriving(node)));
         } else if node.is_in_flight() || node.was_sent_before_it_reported() {
             let because = if node.is_degraded() {
@@ -206,6 +244,8 @@ fn choose(plan: &mut PoolPlan, view: &RolloutView<'_>, pool: &PoolView<'_>, targ
             plan.actions.push(send(node, target, because));
         } else if let Some(reason) = cannot_start(node) {
             plan.held.push(held(node, reason));
+        } else if let holds @ [_, ..] = holds::of_node(node.node).as_slice() {
+            plan.held.push(held(node, HeldReason::OnHold(holds.to_vec())));
         } else if let Some(joining) = joining.filter(|joining| !joining.is_already_there()) {
             plan.actions.push(joining.action(node.name));
             let reason = HeldReason::JoiningPool(joining.pool.to_owned());
@@ -230,12 +270,14 @@ fn choose(plan: &mut PoolPlan, view: &RolloutView<'_>, pool: &PoolView<'_>, targ
         if deferred == Some(node.name) {
             deferral_counts = fits;
             plan.held.push(held(node, HeldReason::OperatorNode));
-        } else if fits {
+        } else if !fits {
+            plan.held.push(held(node, when_full.clone()));
+        } else if let Some(Err(reason)) = rules.as_mut().map(|rules| rules.admit(node)) {
+            plan.held.push(held(node, reason));
+        } else {
             used += i64::from(!holds);
             away += 1;
             plan.actions.push(send(node, target, Because::Turn));
-        } else {
-            plan.held.push(held(node, when_full.clone()));
         }
     }
     if let (true, Some(node)) = (deferral_counts, deferred) {
@@ -247,7 +289,7 @@ fn choose(plan: &mut PoolPlan, view: &RolloutView<'_>, pool: &PoolView<'_>, targ
 }
 
 /// Returns why a waiting node cannot be started even if the budget has room.
-fn cannot_start(node: &NodeView<'_>) -> Option<HeldReason> {
+pub(super) fn cannot_start(node: &NodeView<'_>) -> Option<HeldReason> {
     match (node.is_kubelet_healthy(), node.cordon()) {
         (true, Cordon::None) => None,
         (true, cordon) => Some(HeldReason::Cordoned(cordon)),
@@ -316,6 +358,16 @@ fn send(node: &NodeView<'_>, target: &RolloutTarget, because: Because) -> NodeAc
         config: target.config.clone(),
         image: target.image.clone(),
         because,
+    }
+}
+
+/// Sends a node back to the config that it has, which ends its drain and uncordons it.
+fn skip(node: &NodeView<'_>) -> NodeAction {
+    NodeAction::SetDesired {
+        node: node.name.to_owned(),
+        config: node.current_config.to_owned(),
+        image: node.current_image.map(str::to_owned),
+        because: Because::Skipped,
     }
 }
 

@@ -4,6 +4,7 @@
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use mco_api::vocabulary::annotations::{ADOPTION_REQUEST, node as annotation};
 use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::{labels, node_state, taints};
@@ -77,6 +78,16 @@ impl<'a> NodeView<'a> {
         }
         self.is_unschedulable()
             .then(|| format!("node {name} is reporting Unschedulable"))
+    }
+
+    /// Returns since when the kubelet reports the node as not ready; `None` while it is ready.
+    pub fn not_ready_since(&self) -> Option<Timestamp> {
+        let ready = self
+            .conditions()
+            .iter()
+            .find(|condition| condition.type_ == "Ready")?;
+        let since = ready.last_transition_time.as_ref()?.0;
+        (ready.status != status::TRUE).then_some(since)
     }
 
     pub fn is_ready(&self) -> bool {

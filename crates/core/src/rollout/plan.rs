@@ -5,10 +5,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
+use jiff::Timestamp;
 use mco_api::vocabulary::{events, taints};
 use serde::{Deserialize, Serialize};
 
+use super::holds::NodeHold;
 use super::messages::TargetedNode;
+use super::policy::PolicyHold;
 use super::target::RolloutTarget;
 use crate::rollout::drain::cordon::Cordon;
 
@@ -134,6 +137,8 @@ pub enum Because {
     Repair,
     /// The node is being updated to an older target. Retargeting it immediately saves a second interruption.
     Superseded,
+    /// The drain took longer than the RolloutPolicy allows. The node keeps the config that it has.
+    Skipped,
 }
 
 /// A node that this plan sends nowhere.
@@ -182,6 +187,10 @@ pub enum HeldReason {
     Releasing,
     /// See [`PoolPlan::problem`].
     Problem,
+    /// A RolloutPolicy holds the node.
+    Policy(PolicyHold),
+    /// Annotations of the node hold its update back.
+    OnHold(Vec<NodeHold>),
 }
 
 /// A node that several custom pools select.
@@ -327,6 +336,10 @@ impl PoolPlan {
                     Some(why) => format!("{why}, though it is updated"),
                     None => format!("node {} is updated but not available", held.node),
                 }),
+                (HeldReason::OnHold(_), _) => obstacles.push(held.to_string()),
+                (HeldReason::Policy(hold), _) if obstacles.iter().all(|shown| *shown != hold.to_string()) => {
+                    obstacles.push(hold.to_string());
+                }
                 (HeldReason::Budget, Some(_)) => queued.push(format!("{held} and counts as unavailable")),
                 _ => {}
             }
@@ -381,6 +394,34 @@ impl fmt::Display for HeldReason {
             Self::NotAdopted => f.write_str("is not adopted; mco adopt shows what would change on it"),
             Self::Releasing => f.write_str("is being released"),
             Self::Problem => f.write_str("waits because the pool has a problem"),
+            Self::Policy(hold) => f.write_str(&policy_text(hold, &hold.to_string())),
+            Self::OnHold(holds) => {
+                let holds: Vec<String> = holds.iter().map(ToString::to_string).collect();
+                write!(f, "is held by {}", holds.join(" and by "))
+            }
+        }
+    }
+}
+
+/// Turns a sentence about the rollout into the continuation of one about the node.
+fn policy_text(hold: &PolicyHold, sentence: &str) -> String {
+    if sentence.starts_with("waits") {
+        format!("{sentence} (RolloutPolicy {})", hold.policy)
+    } else {
+        format!("waits because RolloutPolicy {} {sentence}", hold.policy)
+    }
+}
+
+impl HeldReason {
+    /// Formats the reason as [`Display`](fmt::Display) does, with remaining times and ages instead of points in time.
+    pub fn at(&self, now: Timestamp) -> String {
+        match self {
+            Self::Policy(hold) => policy_text(hold, &hold.at(now)),
+            Self::OnHold(holds) => {
+                let holds: Vec<String> = holds.iter().map(|hold| hold.at(now)).collect();
+                format!("is held by {}", holds.join(" and by "))
+            }
+            other => other.to_string(),
         }
     }
 }
@@ -402,6 +443,7 @@ impl fmt::Display for NodeAction {
                     Because::Turn => Ok(()),
                     Because::Repair => f.write_str(" (it failed on an older config)"),
                     Because::Superseded => f.write_str(" (it was being updated to an older config)"),
+                    Because::Skipped => f.write_str(" (its drain took too long, so it keeps its config)"),
                 }
             }
             Self::AddUpdateTaint { node } => write!(f, "taint {node} with {}", taints::UPDATE_IN_PROGRESS),

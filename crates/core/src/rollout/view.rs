@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use mco_api::vocabulary::topology;
-use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
+use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig, RolloutPolicy};
 
 use super::adoption::AdoptionPolicy;
 use super::control_plane::is_control_plane_node;
 use super::node::NodeView;
 use super::node_annotations::NodeAnnotations;
 use super::plan::ContestedNode;
+use super::policy::{ChangeCosts, Policies};
 use super::target::Layering;
 use crate::config::pools::{Membership, NodePools};
 use crate::config::selector::SelectorError;
@@ -27,6 +28,7 @@ pub struct RolloutView<'a> {
     pub topology: Option<&'a str>,
     pub only_control_plane_node: Option<&'a str>,
     pub operator_node: Option<&'a str>,
+    pub(super) policies: Policies<'a>,
     pub(super) first_pivots: BTreeMap<&'a str, &'a str>,
     pub(super) node_pools: NodePools,
 }
@@ -105,6 +107,7 @@ impl<'a> RolloutView<'a> {
             topology: None,
             only_control_plane_node: None,
             operator_node: None,
+            policies: Policies::default(),
             first_pivots: BTreeMap::new(),
             node_pools,
         }
@@ -173,6 +176,19 @@ impl<'a> RolloutView<'a> {
         for pool in &mut self.pools {
             pool.layering = Layering::of_pool(pool.pool, configs, builds);
         }
+        self
+    }
+
+    /// Sets the policies, the time at which they are applied, and what the changes of nodes interrupt. Each policy must
+    /// see the nodes of all pools that [`policy::related_pools`](super::policy::related_pools) returns.
+    #[must_use]
+    pub fn with_policies(
+        mut self,
+        policies: impl IntoIterator<Item = &'a RolloutPolicy>,
+        now: Timestamp,
+        costs: Option<&'a ChangeCosts>,
+    ) -> Self {
+        self.policies = Policies::new(policies, now, costs);
         self
     }
 

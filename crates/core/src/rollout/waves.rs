@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::budget::{len, max_unavailable};
 use super::decide::plan_pool;
 use super::plan::{Because, Held, HeldReason, NodeAction, PoolPlan};
+use super::policy::{self, PolicyHold};
 use super::target::RolloutTarget;
 use super::view::{PoolView, RolloutView};
 
@@ -26,6 +27,9 @@ pub struct PoolWaves {
     /// The pool whose rollout must be complete first.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub after: Option<String>,
+    /// What the RolloutPolicy of the pool waits for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub policy: Option<PolicyHold>,
     /// Nodes that are updated together.
     pub waves: Vec<Vec<String>>,
     /// Nodes that stay held without intervention.
@@ -44,6 +48,7 @@ fn waves_of(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolWaves {
         target: plan.target.clone(),
         under_way: Vec::new(),
         after: None,
+        policy: None,
         waves: Vec::new(),
         stuck: Vec::new(),
     };
@@ -52,6 +57,7 @@ fn waves_of(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolWaves {
         if let NodeAction::SetDesired { node, because, .. } = action {
             match because {
                 Because::Turn => first.push(node.clone()),
+                Because::Skipped => {}
                 Because::Repair | Because::Superseded => foretold.under_way.push(node.clone()),
             }
         }
@@ -65,6 +71,13 @@ fn waves_of(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolWaves {
                 foretold.under_way.push(held.node.clone())
             }
             HeldReason::Budget | HeldReason::ArbiterAway => queue.push(&held.node),
+            HeldReason::Policy(hold) if hold.passes() => {
+                let first = foretold.policy.get_or_insert_with(|| hold.clone());
+                if hold.cause < first.cause {
+                    *first = hold.clone();
+                }
+                queue.push(&held.node);
+            }
             HeldReason::OperatorNode => last = Some(&held.node),
             HeldReason::AfterControlPlane => {
                 foretold.after = Some(mco_api::vocabulary::names::pool::MASTER.to_owned());
@@ -77,11 +90,17 @@ fn waves_of(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolWaves {
     if !first.is_empty() {
         foretold.waves.push(first);
     }
-    later_waves(&mut foretold, pool, &plan, &queue);
+    later_waves(&mut foretold, view, pool, &plan, &queue);
     foretold
 }
 
-fn later_waves(foretold: &mut PoolWaves, pool: &PoolView<'_>, plan: &PoolPlan, queue: &[&str]) {
+fn later_waves(
+    foretold: &mut PoolWaves,
+    view: &RolloutView<'_>,
+    pool: &PoolView<'_>,
+    plan: &PoolPlan,
+    queue: &[&str],
+) {
     let setting = pool.pool.spec.max_unavailable.as_ref();
     let limit = max_unavailable(pool.name, setting, pool.members.len()).unwrap_or(0);
     let waiting: HashSet<&str> = queue.iter().copied().collect();
@@ -100,9 +119,24 @@ fn later_waves(foretold: &mut PoolWaves, pool: &PoolView<'_>, plan: &PoolPlan, q
             staying += 1;
         }
     }
-    let mut rest: Vec<&str> = queue.to_vec();
-    while !rest.is_empty() {
-        let holders = rest.iter().filter(|node| holding.contains(*node)).count();
+    let by_policy = plan
+        .target
+        .as_ref()
+        .and_then(|target| policy::forecast(view, pool, target, queue));
+    let (segments, at_once) = by_policy.unwrap_or_else(|| (vec![queue.to_vec()], i64::MAX));
+    let limit = limit.min(at_once);
+    let mut rest: Vec<&str> = Vec::new();
+    let mut segments = segments.into_iter();
+    let mut waiting: HashSet<&str> = queue.iter().copied().collect();
+    loop {
+        if rest.is_empty() {
+            match segments.next() {
+                Some(segment) => rest = segment,
+                None => return,
+            }
+            continue;
+        }
+        let holders = waiting.iter().filter(|node| holding.contains(*node)).count();
         let (mut away, mut used) = (staying, staying + len(holders));
         let (wave, later): (Vec<&str>, Vec<&str>) = rest.iter().partition(|node| {
             let holds = holding.contains(*node);
@@ -114,12 +148,15 @@ fn later_waves(foretold: &mut PoolWaves, pool: &PoolView<'_>, plan: &PoolPlan, q
             fits
         });
         if wave.is_empty() {
-            let stuck = later.iter().map(|node| Held {
-                node: (*node).to_owned(),
+            let stuck = later.into_iter().chain(segments.flatten()).map(|node| Held {
+                node: node.to_owned(),
                 reason: HeldReason::Budget,
             });
             foretold.stuck.extend(stuck);
             return;
+        }
+        for node in &wave {
+            waiting.remove(node);
         }
         foretold.waves.push(wave.into_iter().map(str::to_owned).collect());
         rest = later;
@@ -137,6 +174,9 @@ impl fmt::Display for PoolWaves {
         }
         if let Some(after) = &self.after {
             writeln!(f, "  after pool {after}:")?;
+        }
+        if let Some(hold) = &self.policy {
+            writeln!(f, "  {hold} (RolloutPolicy {})", hold.policy)?;
         }
         for (number, wave) in self.waves.iter().enumerate() {
             writeln!(f, "  wave {}: {}", number + 1, wave.join(", "))?;

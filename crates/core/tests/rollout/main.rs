@@ -16,6 +16,8 @@ mod drain;
 mod fixtures;
 mod layered;
 mod node;
+mod policy;
+mod policy_properties;
 mod progress;
 mod properties;
 mod scale;

@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
-use mco_api::MachineConfigPool;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use mco_api::rollout_policy::RolloutPolicyStatus;
+use mco_api::{MachineConfigPool, RolloutPolicy};
 use mco_core::rollout::drain::{self, DrainDecision};
 use mco_core::rollout::patch::merge_patch;
+use mco_core::rollout::policy::{self, GateObservation};
 use mco_core::rollout::{NodeView, RolloutPlan, RolloutView, plan};
 use serde_json::Value;
 
@@ -39,7 +42,10 @@ pub struct Machine {
 pub struct Fleet {
     pub pools: Vec<MachineConfigPool>,
     pub machines: BTreeMap<String, Machine>,
-    clock: i64,
+    pub policies: Vec<RolloutPolicy>,
+    /// Seconds since the start of the simulation.
+    pub clock: i64,
+    pub start: Timestamp,
 }
 
 impl Fleet {
@@ -50,7 +56,9 @@ impl Fleet {
         Self {
             pools,
             machines: machines.collect(),
+            policies: Vec::new(),
             clock: 0,
+            start: at(0),
         }
     }
 
@@ -61,10 +69,43 @@ impl Fleet {
             .collect()
     }
 
+    pub fn now(&self) -> Timestamp {
+        self.start
+            .checked_add(SignedDuration::from_secs(self.clock))
+            .unwrap()
+    }
+
+    /// Reconciles the status of every policy. `check` is asked for the gates that are due.
+    pub fn policy_controller(&mut self, mut check: impl FnMut(&str, Timestamp) -> Result<bool, String>) {
+        let (nodes, now) = (self.nodes(), self.now());
+        for index in 0..self.policies.len() {
+            let view = RolloutView::new(&self.pools, &nodes).with_policies(&self.policies, now, None);
+            let report = policy::next_status(&view, &self.policies[index]);
+            // As it is written: times have whole seconds.
+            let mut status: RolloutPolicyStatus = from(serde_json::to_value(&report.status).unwrap());
+            if report.needs_gates {
+                let due = policy::gates_due(&self.policies[index], now);
+                for (gate, _) in due.iter().filter(|(_, due)| *due <= now) {
+                    let observation = GateObservation {
+                        gate: gate.name.clone(),
+                        at: now,
+                        outcome: check(&gate.name, now),
+                        message: "the simulated check".to_owned(),
+                    };
+                    let result = policy::merge_gate(&status.gates, &observation);
+                    status.gates.retain(|other| other.name != gate.name);
+                    status.gates.push(result);
+                }
+            }
+            self.policies[index].status = Some(status);
+        }
+    }
+
     /// Reconciles the cluster by executing the plan, and returns the plan.
     pub fn rollout_controller(&mut self) -> RolloutPlan {
         let nodes = self.nodes();
-        let plan = plan(&RolloutView::new(&self.pools, &nodes));
+        let view = RolloutView::new(&self.pools, &nodes).with_policies(&self.policies, self.now(), None);
+        let plan = plan(&view);
         for (name, actions) in plan.actions_by_node() {
             let machine = self.machines.get_mut(name).unwrap();
             if let Some(patch) = merge_patch(&machine.node, actions) {
@@ -77,7 +118,7 @@ impl Fleet {
     /// Reconciles one node's drain request. All pods are evicted at once.
     pub fn drain_controller(&mut self, name: &str) {
         self.clock += 1;
-        let now = at(self.clock);
+        let now = self.now();
         let Some(machine) = self.machines.get_mut(name) else {
             return;
         };

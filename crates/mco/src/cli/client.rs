@@ -125,6 +125,8 @@ pub struct Gather {
 Examples:
   mco rollout pause worker
   mco rollout resume worker
+  mco rollout promote worker
+  mco rollout abort worker
   mco rollout history worker
   mco rollout undo worker")]
 pub struct Rollout {
@@ -136,8 +138,22 @@ pub struct Rollout {
 pub enum RolloutAction {
     /// Pause a pool: no further node is updated.
     Pause(OnePool),
-    /// Resume a paused pool.
+    /// Resume a pool that is paused, was aborted, or is halted by its RolloutPolicy.
+    #[command(after_help = "\
+The nodes that have failed no longer count against maxFailures of the RolloutPolicy, for
+the current config of the pool.")]
     Resume(OnePool),
+    /// Continue with the next wave of the RolloutPolicy, without its soak time.
+    #[command(after_help = "\
+The current wave of the pool's RolloutPolicy is not waited for any more, nor is its soak
+time. Windows, gates, budgets and maxFailures still apply.")]
+    Promote(OnePool),
+    /// Stop the rollout of the current config under the pool's RolloutPolicy.
+    #[command(after_help = "\
+No further node is updated to the current config of the pool; updates that are under way
+are completed. Another config is rolled out again. Continue with: mco rollout resume.
+Go back to the config before with: mco rollout undo.")]
+    Abort(OnePool),
     /// List the configurations that a pool has had, newest first.
     History(HistoryArguments),
     Undo(UndoArguments),

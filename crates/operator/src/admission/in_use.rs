@@ -9,7 +9,7 @@ use kube::api::ObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use mco_api::controller_config::ControllerConfigSpec;
-use mco_api::{ClusterBase, ControllerConfig, MachineConfigPool, MachineOSBuild};
+use mco_api::{ClusterBase, ControllerConfig, MachineConfigPool, MachineOSBuild, RolloutPolicy};
 use mco_core::config::node_versions::NodeVersions;
 use mco_core::config::pools::NodePools;
 use mco_core::config::problem::Problem;
@@ -37,6 +37,7 @@ struct WatchedUsers {
     pools: Reflected<MachineConfigPool>,
     builds: Reflected<MachineOSBuild>,
     configs: Reflected<ControllerConfig>,
+    policies: Reflected<RolloutPolicy>,
 }
 
 impl InUseIndex {
@@ -46,10 +47,25 @@ impl InUseIndex {
         users.map_or(Answer::Unknown, Answer::By)
     }
 
+    /// Returns the RolloutPolicies of the cluster; none until they are listed.
+    pub fn policies(&self) -> Vec<RolloutPolicy> {
+        let watched = self.watched.get().and_then(|watched| watched.policies.listed());
+        let policies = watched.unwrap_or_default();
+        policies
+            .iter()
+            .map(|policy| RolloutPolicy::clone(policy))
+            .collect()
+    }
+
     /// Decides about a write; see [`mco_core::pipeline::admission::review`].
     pub fn review(&self, request: &AdmissionWrite<'_>) -> Result<Vec<Problem>, String> {
         self.review_image_build(request)?;
-        review_on(|| self.context(), request, |config| self.of(config))
+        review_on(
+            || self.context(),
+            request,
+            |config| self.of(config),
+            || self.policies(),
+        )
     }
 
     /// Returns what admission depends on. Before the operator has written the base, nothing depends on it.
@@ -91,6 +107,10 @@ impl InUseIndex {
                 config.spec = ControllerConfigSpec::default();
                 config.status = None;
             });
+        let (policies, policy_events) =
+            Reflected::watch(Api::all(client.clone()), |policy: &mut RolloutPolicy| {
+                policy.metadata.managed_fields = None;
+            });
         let (builds, build_events) = Reflected::watch(Api::all(client), |build: &mut MachineOSBuild| {
             build.metadata.managed_fields = None;
         });
@@ -99,6 +119,7 @@ impl InUseIndex {
             pools,
             builds,
             configs,
+            policies,
         };
         if self.watched.set(watched).is_err() {
             return;
@@ -108,6 +129,7 @@ impl InUseIndex {
             pool_events.boxed(),
             build_events.boxed(),
             config_events.boxed(),
+            policy_events.boxed(),
         ]);
         tokio::select! {
             () = stop.cancelled() => {}

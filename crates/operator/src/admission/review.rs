@@ -1,5 +1,6 @@
 //! Request and response of the webhook: `AdmissionReview` of `admission.k8s.io/v1`.
 
+use mco_api::RolloutPolicy;
 use mco_core::pipeline::admission::{
     AdmissionContext, AdmissionWrite, ConfigInUse as Users, WriteOperation, review_on,
 };
@@ -38,9 +39,10 @@ pub fn review_response(
     body: &[u8],
     context: impl FnOnce() -> AdmissionContext,
     users: impl FnOnce(&str) -> Users,
+    peers: impl FnOnce() -> Vec<RolloutPolicy>,
 ) -> Option<Value> {
     let Review { request } = serde_json::from_slice(body).ok()?;
-    let response = match decide(&request, context, users) {
+    let response = match decide(&request, context, users, peers) {
         Ok(warnings) => json!({"uid": request.uid, "allowed": true, "warnings": warnings}),
         Err(message) => json!({
             "uid": request.uid,
@@ -55,6 +57,7 @@ fn decide(
     question: &ReviewRequest,
     context: impl FnOnce() -> AdmissionContext,
     users: impl FnOnce(&str) -> Users,
+    peers: impl FnOnce() -> Vec<RolloutPolicy>,
 ) -> Result<Vec<String>, String> {
     let operation = match question.operation.as_str() {
         "CREATE" => WriteOperation::Create,
@@ -73,7 +76,7 @@ fn decide(
         object: question.object.as_ref().filter(|object| !object.is_null()),
         old: question.old_object.as_ref().filter(|object| !object.is_null()),
     };
-    let warnings = review_on(context, &request, users)?;
+    let warnings = review_on(context, &request, users, peers)?;
     Ok(warnings.iter().map(ToString::to_string).collect())
 }
 
@@ -104,8 +107,9 @@ mod tests {
                 ..mco_core::pipeline::admission::Users::default()
             })
         };
-        review_response(body.to_string().as_bytes(), AdmissionContext::default, users).unwrap()["response"]
-            .clone()
+        let body = body.to_string();
+        let answer = review_response(body.as_bytes(), AdmissionContext::default, users, Vec::new);
+        answer.unwrap()["response"].clone()
     }
 
     #[test]
@@ -129,9 +133,7 @@ mod tests {
                 .contains("node worker-1")
         );
         assert_eq!(review("CONNECT", "50-x", 0o4755)["allowed"], true);
-        assert_eq!(
-            review_response(b"{}", AdmissionContext::default, |_| Users::Unknown),
-            None
-        );
+        let unread = review_response(b"{}", AdmissionContext::default, |_| Users::Unknown, Vec::new);
+        assert_eq!(unread, None);
     }
 }

@@ -223,6 +223,7 @@ fn operator_writes() -> Vec<Value> {
             &[READ, WRITE],
         ),
         rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ, WRITE]),
+        rule(PLAIN_GROUP, &["rolloutpolicies"], &[READ]),
         rule(OPERATOR_GROUP, &["machineconfigurations/status"], &[&["patch"]]),
         rule(
             PLAIN_GROUP,
@@ -397,6 +398,10 @@ fn controller_everywhere() -> Vec<Value> {
             &[&["delete"]],
         ),
         rule(OWN_GROUP, &["machineosconfigs"], &[&["patch"]]),
+        rule(PLAIN_GROUP, &["rolloutpolicies"], &[READ]),
+        rule(PLAIN_GROUP, &["rolloutpolicies/status"], &[&["update", "patch"]]),
+        // The addresses of the API servers, for the control-plane gate.
+        rule("discovery.k8s.io", &["endpointslices"], &[&["get", "list"]]),
         rule(
             OPERATOR_GROUP,
             &["machineconfigurations/status"],

@@ -257,6 +257,13 @@ pub fn webhook_configuration(endpoint: &WebhookEndpoint<'_>, authorities: &str) 
                     "resources": ["imagecontentsourcepolicies"],
                     "scope": "Cluster",
                 },
+                {
+                    "apiGroups": ["mco.dev"],
+                    "apiVersions": ["v1alpha1"],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": ["rolloutpolicies"],
+                    "scope": "Cluster",
+                },
             ],
         }],
     })

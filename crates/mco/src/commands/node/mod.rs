@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::ListParams;
 use kube::{Api, Client};
-use mco_api::{MachineConfigNode, MachineConfigPool};
+use mco_api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
 use mco_client::advice::{self, Advice};
 use mco_client::overview::{NodeOverview, NodeStanding, overview};
 use mco_client::timeline::{self, Timeline};
@@ -56,9 +56,10 @@ async fn read(client: &Client, name: &str, now: Timestamp) -> anyhow::Result<Nod
     let progress: Api<MachineConfigNode> = Api::all(client.clone());
     let events: Api<Event> = Api::all(client.clone());
     // What a node waits for depends on the other nodes of its pool.
-    let (pools, nodes, progress, about_node, about_pools) = tokio::join!(
+    let (pools, nodes, policies, progress, about_node, about_pools) = tokio::join!(
         list_readable::<MachineConfigPool>(client, "list the pools"),
         list_readable::<Node>(client, "list the nodes"),
+        list_readable::<RolloutPolicy>(client, "list the RolloutPolicies"),
         progress.get_opt(name),
         events_about(&events, "Node", Some(name)),
         events_about(&events, "MachineConfigPool", None),
@@ -73,7 +74,8 @@ async fn read(client: &Client, name: &str, now: Timestamp) -> anyhow::Result<Nod
     // Optional: not every cluster has them, and a user who may list nodes may lack permission.
     let progress = progress.ok().flatten();
     let events: Vec<Event> = about_node.into_iter().chain(about_pools).collect();
-    let view = RolloutView::new(&pools, &nodes);
+    let policies = policies.unwrap_or_default();
+    let view = RolloutView::new(&pools, &nodes).with_policies(&policies, now, None);
     let found = overview(&view, &progress, now).into_iter().find_map(|pool| {
         let mut nodes = pool.nodes.into_iter();
         let node = nodes.find(|node| node.name == name)?;

@@ -10,6 +10,7 @@ use anyhow::{anyhow, bail};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Client;
+use mco_api::RolloutPolicy;
 use mco_client::explain::{self, Explanation};
 use mco_client::forecast::{self, Edit, ObjectForecast, PlanContext};
 use mco_client::overview::PoolOverview;
@@ -129,6 +130,7 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &PlanArguments) ->
     let nodes: Vec<Node> = of_kind(&after, "v1", "Node")?;
     let pods: Vec<Pod> = of_kind(&after, "v1", "Pod")?;
     let budgets: Vec<PodDisruptionBudget> = of_kind(&after, "policy/v1", "PodDisruptionBudget")?;
+    let policies: Vec<RolloutPolicy> = of_kind(&after, "mco.dev/v1alpha1", "RolloutPolicy")?;
     let after = forecast::with_base(after, settings.base);
     let rules = forecast::rules(&after, AdministratorRules::of_base(forecast::base(&after)?))?;
     let unchanged = BootstrapSettings {
@@ -151,6 +153,8 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &PlanArguments) ->
         pods: &pods,
         budgets: &budgets,
         rules,
+        policies: &policies,
+        time: jiff::Timestamp::now(),
     };
     Ok(PlanReport {
         unreadable_nodes: Vec::new(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use jiff::Timestamp;
 use mco_client::forecast::PoolForecast;
 use mco_client::plan::PlanReport;
 use mco_core::config::parsed_config::ParsedConfig;
@@ -98,6 +99,10 @@ fn describe_pool(pool: &PoolForecast, old: &ParsedConfig, show_contents: bool) -
 fn describe_rollout(rollout: &PoolWaves, text: &mut String) {
     if let Some(pool) = &rollout.after {
         let _ = writeln!(text, "  after pool {pool} is updated");
+    }
+    if let Some(hold) = &rollout.policy {
+        let hold_text = escape_control_chars(&hold.at(Timestamp::now()));
+        let _ = writeln!(text, "  {hold_text} (RolloutPolicy {})", hold.policy);
     }
     if !rollout.under_way.is_empty() {
         let _ = writeln!(text, "  turned around: {}", rollout.under_way.join(", "));

@@ -1,5 +1,6 @@
 //! `mco rollout`
 
+mod policy;
 mod undo;
 
 use anyhow::bail;
@@ -23,7 +24,9 @@ pub fn run(arguments: Rollout) -> anyhow::Result<CommandOutcome> {
     runtime::block_on(async move {
         match arguments.action {
             RolloutAction::Pause(pool) => set_paused(&pool, true).await,
-            RolloutAction::Resume(pool) => set_paused(&pool, false).await,
+            RolloutAction::Resume(pool) => policy::resume(&pool).await,
+            RolloutAction::Promote(pool) => policy::promote(&pool).await,
+            RolloutAction::Abort(pool) => policy::abort(&pool).await,
             RolloutAction::History(arguments) => history(&arguments).await,
             RolloutAction::Undo(arguments) => Box::pin(undo::run(&arguments)).await,
         }

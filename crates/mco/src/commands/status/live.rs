@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
-use mco_api::{MachineConfigNode, MachineConfigPool};
+use mco_api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
 use mco_client::overview::{PoolOverview, overview};
 use mco_core::rollout::RolloutView;
 use mco_runtime::{Reflected, UnreadableObject};
@@ -22,6 +22,7 @@ pub struct LiveStatus {
     pools: Reflected<MachineConfigPool>,
     nodes: Reflected<Node>,
     progress: Reflected<MachineConfigNode>,
+    policies: Reflected<RolloutPolicy>,
     /// Why the state may be outdated.
     pub lost: Option<String>,
 }
@@ -31,12 +32,21 @@ impl LiveStatus {
         let (pools, pool_events) = Reflected::watch(Api::all(client.clone()), without_managed_fields);
         let (nodes, node_events) = Reflected::watch(Api::all(client.clone()), without_managed_fields);
         let (progress, progress_events) = Reflected::watch(Api::all(client.clone()), without_managed_fields);
-        let events = [pool_events.boxed(), node_events.boxed(), progress_events.boxed()];
+        let (policies, policy_events) = Reflected::watch(Api::all(client.clone()), without_managed_fields);
+        // Optional: not every cluster has the kind, and its absence is no lost connection.
+        let policy_events = policy_events.filter_map(async |event| event.ok().map(Ok));
+        let events = [
+            pool_events.boxed(),
+            node_events.boxed(),
+            progress_events.boxed(),
+            policy_events.boxed(),
+        ];
         Self {
             events: stream::select_all(events).boxed(),
             pools,
             nodes,
             progress,
+            policies,
             lost: None,
         }
     }
@@ -64,7 +74,9 @@ impl LiveStatus {
     pub fn overview(&self, now: Timestamp) -> Option<Vec<PoolOverview>> {
         let (pools, nodes) = (self.pools.listed()?, self.nodes.listed()?);
         let progress = self.progress.listed().unwrap_or_default();
-        let view = RolloutView::new(pools.iter().map(AsRef::as_ref), nodes.iter().map(AsRef::as_ref));
+        let policies = self.policies.listed().unwrap_or_default();
+        let view = RolloutView::new(pools.iter().map(AsRef::as_ref), nodes.iter().map(AsRef::as_ref))
+            .with_policies(policies.iter().map(AsRef::as_ref), now, None);
         Some(overview(&view, progress.iter().map(AsRef::as_ref), now))
     }
 

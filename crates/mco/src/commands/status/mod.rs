@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild};
+use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, RolloutPolicy};
 use mco_client::overview::{PoolOverview, PoolPhase, overview};
 use mco_core::rollout::RolloutView;
 
@@ -128,19 +128,19 @@ async fn next(live: &mut LiveStatus) -> Vec<PoolOverview> {
 
 /// Returns the current state of every pool.
 pub async fn read(client: &Client) -> anyhow::Result<Vec<PoolOverview>> {
-    let (pools, nodes, progress) = tokio::join!(
+    let (pools, nodes, progress, policies) = tokio::join!(
         list_readable::<MachineConfigPool>(client, "list the pools"),
         list_readable::<Node>(client, "list the nodes"),
         list_readable::<MachineConfigNode>(client, "list the MachineConfigNodes"),
+        list_readable::<RolloutPolicy>(client, "list the RolloutPolicies"),
     );
     let (pools, nodes) = (pools?, nodes?);
     // Optional: not every cluster has them, and a user who may list nodes may lack permission.
     let progress = progress.unwrap_or_default();
-    Ok(overview(
-        &RolloutView::new(&pools, &nodes),
-        &progress,
-        Timestamp::now(),
-    ))
+    let policies = policies.unwrap_or_default();
+    let now = Timestamp::now();
+    let view = RolloutView::new(&pools, &nodes).with_policies(&policies, now, None);
+    Ok(overview(&view, &progress, now))
 }
 
 fn selected(pools: Vec<PoolOverview>, wanted: &[String]) -> anyhow::Result<Vec<PoolOverview>> {

@@ -1,0 +1,341 @@
+//! Checks the gates of RolloutPolicies, each at most once per interval and only while nodes wait for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Api;
+use kube::api::{DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::discovery;
+use mco_api::RolloutPolicy;
+use mco_api::rollout_policy::{ConditionGate, PrometheusGate, RolloutGate, SecretKey, WebhookGate};
+use mco_core::rollout::policy::{self, GateObservation};
+use mco_runtime::{Requeue, object_name};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::outbound::{self, OutboundRequest, OutboundResponse};
+
+/// How long a check may take, unless the gate has its own timeout.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The server name in the certificate of every API server.
+const API_SERVER_NAME: &str = "kubernetes.default.svc";
+/// The static pods of etcd: the namespace and label of kubeadm, and those of OpenShift.
+const ETCD_PODS: [(&str, &str); 2] = [("kube-system", "component=etcd"), ("openshift-etcd", "app=etcd")];
+
+/// Whether a check passed, and what it found.
+type Checked = Result<(bool, String), String>;
+
+/// Checks one gate of a policy.
+pub(crate) async fn reconcile(ctx: Arc<Context>, (policy, gate): (String, String)) -> Result<Requeue, Error> {
+    let Some(object) = ctx.stores.rollout_policies.get(&policy) else {
+        return Ok(Requeue::OnChange);
+    };
+    let at = ctx.now();
+    // Enqueued again while the last check ran.
+    let due = policy::gates_due(&object, at);
+    let Some((gate, _)) = due
+        .into_iter()
+        .find(|(known, due)| known.name == gate && *due <= at)
+    else {
+        return Ok(Requeue::OnChange);
+    };
+    ctx.options.metrics.gate_checked(&policy, &gate.name);
+    let (outcome, message) = match check(&ctx, &object, gate).await {
+        Ok((passed, message)) => (Ok(passed), message),
+        Err(why) => (Err(why), String::new()),
+    };
+    let observation = GateObservation {
+        gate: gate.name.clone(),
+        at,
+        outcome,
+        message,
+    };
+    ctx.policies.observed(&policy, observation);
+    ctx.queues.policies.enqueue(policy);
+    Ok(Requeue::OnChange)
+}
+
+async fn check(ctx: &Context, policy: &RolloutPolicy, gate: &RolloutGate) -> Checked {
+    if let Some(gate) = &gate.prometheus {
+        prometheus(ctx, gate).await
+    } else if let Some(gate) = &gate.webhook {
+        webhook(ctx, policy, gate).await
+    } else if let Some(gate) = &gate.condition {
+        condition(ctx, gate).await
+    } else {
+        control_plane(ctx).await
+    }
+}
+
+async fn token(ctx: &Context, from: Option<&SecretKey>) -> Result<Option<String>, String> {
+    match from {
+        Some(from) => outbound::secret(ctx, from, "token").await.map(Some),
+        None => Ok(None),
+    }
+}
+
+async fn prometheus(ctx: &Context, gate: &PrometheusGate) -> Checked {
+    let expression = if gate.no_firing.is_empty() {
+        gate.expr.clone()
+    } else {
+        format!("ALERTS{{alertstate=\"firing\",{}}}", gate.no_firing)
+    };
+    let url = format!(
+        "{}/api/v1/query?query={}",
+        gate.url.trim_end_matches('/'),
+        encoded(&expression)
+    );
+    let mut request = OutboundRequest::get(url, TIMEOUT);
+    request.token = token(ctx, gate.token_secret.as_ref()).await?;
+    match outbound::send(ctx, request).await? {
+        OutboundResponse::Success(text) => evaluate(&text, !gate.no_firing.is_empty()),
+        OutboundResponse::Refused { code, message } => Err(format!("Prometheus answers {code}: {message}")),
+    }
+}
+
+/// Reads the response to a query: an expression must have a result, a query of firing alerts must have none.
+fn evaluate(text: &str, alerts: bool) -> Checked {
+    let response: Value = serde_json::from_str(text)
+        .map_err(|error| format!("the answer of Prometheus cannot be read: {error}"))?;
+    let result = &response["data"]["result"];
+    let series = match result {
+        Value::Array(series) => series.as_slice(),
+        _ => return Err("the answer of Prometheus has no result".to_owned()),
+    };
+    // A scalar is a pair of time and value, and always has a result.
+    if alerts {
+        let mut names: Vec<&str> = series
+            .iter()
+            .filter_map(|series| series["metric"]["alertname"].as_str())
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        return Ok(match series.len() {
+            0 => (true, "no alert fires".to_owned()),
+            1 => (false, format!("1 alert fires: {}", names.join(", "))),
+            count => (false, format!("{count} alerts fire: {}", names.join(", "))),
+        });
+    }
+    Ok(match series.len() {
+        0 => (false, "the expression has no result".to_owned()),
+        count => (true, format!("the expression has {count} results")),
+    })
+}
+
+/// Encodes a query parameter.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+async fn webhook(ctx: &Context, policy: &RolloutPolicy, gate: &WebhookGate) -> Checked {
+    let pools: Vec<Value> = policy
+        .status
+        .iter()
+        .flat_map(|status| &status.pools)
+        .map(|pool| json!({"name": pool.name, "target": pool.target, "wave": pool.wave, "phase": pool.phase}))
+        .collect();
+    let body = json!({"policy": object_name(&policy.metadata), "pools": pools});
+    let request = OutboundRequest {
+        method: Method::POST,
+        token: token(ctx, gate.token_secret.as_ref()).await?,
+        body: body.to_string().into_bytes(),
+        ..OutboundRequest::get(
+            gate.url.clone(),
+            policy::duration_of(&gate.timeout).unwrap_or(TIMEOUT),
+        )
+    };
+    match outbound::send(ctx, request).await? {
+        OutboundResponse::Success(_) => Ok((true, "the webhook agrees".to_owned())),
+        OutboundResponse::Refused { code, message } if code >= 500 => {
+            Err(format!("the webhook answers {code}: {message}"))
+        }
+        OutboundResponse::Refused { code, message } => {
+            Ok((false, format!("the webhook answers {code}: {message}")))
+        }
+    }
+}
+
+async fn condition(ctx: &Context, gate: &ConditionGate) -> Checked {
+    let (group, version) = gate
+        .api_version
+        .split_once('/')
+        .unwrap_or(("", &gate.api_version));
+    let kind = GroupVersionKind::gvk(group, version, &gate.kind);
+    let name = format!("{} {}", gate.kind, gate.name);
+    let reading = async {
+        let (resource, _) = discovery::pinned_kind(&ctx.client, &kind).await?;
+        let api: Api<DynamicObject> = if gate.namespace.is_empty() {
+            Api::all_with(ctx.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(ctx.client.clone(), &gate.namespace, &resource)
+        };
+        api.get(&gate.name).await
+    };
+    let object = tokio::time::timeout(TIMEOUT, reading).await;
+    let object = object.map_err(|_| format!("no answer about {name}"))?;
+    let object = object.map_err(|error| format!("cannot read {name}: {error}"))?;
+    let wanted = if gate.status.is_empty() {
+        "True"
+    } else {
+        &gate.status
+    };
+    let conditions = object.data["status"]["conditions"].as_array();
+    let found = conditions.and_then(|all| all.iter().find(|condition| condition["type"] == gate.type_));
+    Ok(match found {
+        None => (false, format!("{name} has no condition {}", gate.type_)),
+        Some(found) if found["status"] == wanted => (true, format!("{name} is {}={wanted}", gate.type_)),
+        Some(found) => {
+            let status = found["status"].as_str().unwrap_or_default();
+            let why = found["message"]
+                .as_str()
+                .or(found["reason"].as_str())
+                .unwrap_or_default();
+            (false, format!("{name} is {}={status}: {why}", gate.type_))
+        }
+    })
+}
+
+/// Every API server is ready, and every etcd member that runs as a static pod is.
+async fn control_plane(ctx: &Context) -> Checked {
+    let servers = api_servers(ctx).await?;
+    if servers.is_empty() {
+        let request = http::Request::get("/readyz")
+            .body(Vec::new())
+            .map_err(|error| error.to_string())?;
+        let ready = tokio::time::timeout(TIMEOUT, ctx.client.request_text(request)).await;
+        match ready {
+            Ok(Ok(_)) => {}
+            Ok(Err(kube::Error::Api(status))) => {
+                return Ok((false, format!("the API server is not ready: {}", status.message)));
+            }
+            Ok(Err(error)) => return Err(format!("the API server cannot be reached: {error}")),
+            Err(_) => return Err("the API server does not answer".to_owned()),
+        }
+    }
+    let checks = servers.iter().map(|address| async move {
+        let request = OutboundRequest {
+            server_name: Some(API_SERVER_NAME),
+            ..OutboundRequest::get(format!("https://{address}/readyz"), TIMEOUT)
+        };
+        (address, outbound::send(ctx, request).await)
+    });
+    for (address, checked) in futures::future::join_all(checks).await {
+        match checked {
+            Ok(OutboundResponse::Success(_)) => {}
+            Ok(OutboundResponse::Refused { code, .. }) => {
+                return Ok((false, format!("API server {address} is not ready ({code})")));
+            }
+            Err(why) => return Ok((false, format!("API server {address} cannot be reached: {why}"))),
+        }
+    }
+    let (members, unready) = etcd(ctx).await?;
+    Ok(match unready {
+        Some(pod) => (false, format!("etcd member {pod} is not ready")),
+        None => (
+            true,
+            format!(
+                "{} API servers and {members} etcd members are ready",
+                servers.len().max(1)
+            ),
+        ),
+    })
+}
+
+/// Returns host and port of every API server.
+async fn api_servers(ctx: &Context) -> Result<Vec<String>, String> {
+    let slices: Api<EndpointSlice> = Api::namespaced(ctx.client.clone(), "default");
+    let selector = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
+    let slices = match slices.list(&selector).await {
+        Ok(slices) => slices.items,
+        // The embedded API server has none.
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => return Err(format!("cannot list the API servers: {error}")),
+    };
+    let mut servers = Vec::new();
+    for slice in slices {
+        let port = slice
+            .ports
+            .iter()
+            .flatten()
+            .find_map(|port| port.port)
+            .unwrap_or(6443);
+        for address in slice
+            .endpoints
+            .iter()
+            .flatten()
+            .flat_map(|endpoint| &endpoint.addresses)
+        {
+            let host = if address.contains(':') {
+                format!("[{address}]")
+            } else {
+                address.clone()
+            };
+            servers.push(format!("{host}:{port}"));
+        }
+    }
+    Ok(servers)
+}
+
+/// Returns the number of etcd members that run as pods, and the first that is not ready.
+async fn etcd(ctx: &Context) -> Result<(usize, Option<String>), String> {
+    let mut count = 0;
+    for (namespace, selector) in ETCD_PODS {
+        let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), namespace);
+        let pods = pods
+            .list(&ListParams::default().labels(selector))
+            .await
+            .map_err(|error| format!("cannot list the etcd members: {error}"))?;
+        count += pods.items.len();
+        let unready = pods.items.iter().find(|pod| {
+            let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+            !conditions
+                .into_iter()
+                .flatten()
+                .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        });
+        if let Some(pod) = unready {
+            return Ok((count, Some(object_name(&pod.metadata).to_owned())));
+        }
+    }
+    Ok((count, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expression_needs_a_result_and_alerts_need_none() {
+        let response = |result: Value| json!({"status": "success", "data": {"result": result}}).to_string();
+        let some = response(json!([{"metric": {"alertname": "EtcdDown"}, "value": [0, "1"]}]));
+        let none = response(json!([]));
+        assert_eq!(
+            evaluate(&some, false),
+            Ok((true, "the expression has 1 results".to_owned()))
+        );
+        assert_eq!(
+            evaluate(&none, false),
+            Ok((false, "the expression has no result".to_owned()))
+        );
+        assert_eq!(
+            evaluate(&some, true),
+            Ok((false, "1 alert fires: EtcdDown".to_owned()))
+        );
+        assert_eq!(evaluate(&none, true), Ok((true, "no alert fires".to_owned())));
+        assert!(evaluate("<html>", false).is_err());
+        assert_eq!(encoded("a == 1"), "a%20%3D%3D%201");
+    }
+}

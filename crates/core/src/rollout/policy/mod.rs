@@ -1,0 +1,153 @@
+//! The rules of a [`RolloutPolicy`]: which node that waits for its update may be started now, and if not, why.
+//!
+//! A policy only ever holds nodes back: what it allows still has to fit into the pool's own budget. Nodes that are
+//! being updated or have failed are retargeted regardless of it, because that interrupts nothing more.
+//!
+//! [`PoolRules`] is what the plan of one pool asks, [`next_status`] is what the controller records between plans, and
+//! [`admit_policy`] refuses a policy that could never proceed.
+
+mod budgets;
+mod control;
+mod cron;
+mod failures;
+mod gates;
+mod hold;
+mod order;
+mod rules;
+mod status;
+mod text;
+mod validate;
+mod wave;
+mod window;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use mco_api::MachineConfigPool;
+use mco_api::rollout_policy::{PoolRolloutStatus, RolloutPolicy};
+
+use super::node::NodeView;
+use super::target::RolloutTarget;
+use super::view::{PoolView, RolloutView};
+use crate::config::disruption::DisruptionLevel;
+use crate::config::selector::Selector;
+
+pub use control::{PoolControl, RolloutControl};
+pub use gates::{GateObservation, due as gates_due, merge as merge_gate};
+pub use hold::{PolicyCause, PolicyHold};
+pub(super) use rules::{PoolRules, effective_target, forecast};
+pub use status::{PolicyChange, PolicyReport, next_status};
+pub use text::{duration_of, in_words};
+pub use validate::admit_policy;
+
+/// What each change interrupts, by the names of the old and the new rendered config. A change that is missing counts
+/// as a reboot.
+pub type ChangeCosts = BTreeMap<(String, String), DisruptionLevel>;
+
+/// The policies of a cluster and the time, as part of a [`RolloutView`].
+#[derive(Debug, Clone, Default)]
+pub struct Policies<'a> {
+    /// By name.
+    all: Vec<&'a RolloutPolicy>,
+    now: Timestamp,
+    costs: Option<&'a ChangeCosts>,
+}
+
+impl<'a> Policies<'a> {
+    pub(super) fn new(
+        policies: impl IntoIterator<Item = &'a RolloutPolicy>,
+        now: Timestamp,
+        costs: Option<&'a ChangeCosts>,
+    ) -> Self {
+        let mut all: Vec<&RolloutPolicy> = policies
+            .into_iter()
+            .filter(|policy| policy.metadata.deletion_timestamp.is_none())
+            .collect();
+        all.sort_by_key(|policy| name_of(policy));
+        Self { all, now, costs }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn named(&self, name: &str) -> Option<&'a RolloutPolicy> {
+        self.all.iter().find(|policy| name_of(policy) == name).copied()
+    }
+
+    /// Returns the policies that select the pool; more than one hold it.
+    pub(super) fn of_pool(&self, pool: &MachineConfigPool) -> Vec<&'a RolloutPolicy> {
+        let selecting = self.all.iter().filter(|policy| selects(policy, pool));
+        selecting.copied().collect()
+    }
+
+    fn cost(&self, node: &NodeView<'_>, target: &RolloutTarget) -> DisruptionLevel {
+        let change = (node.current_config.to_owned(), target.config.clone());
+        let known = self.costs.and_then(|costs| costs.get(&change)).copied();
+        // An image is a new operating system.
+        match (known, &target.image) {
+            (Some(level), None) => level,
+            _ => DisruptionLevel::Reboot,
+        }
+    }
+}
+
+fn name_of(policy: &RolloutPolicy) -> &str {
+    policy.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Returns true if the policy selects the pool. A selector that is absent or invalid selects nothing.
+pub fn selects(policy: &RolloutPolicy, pool: &MachineConfigPool) -> bool {
+    let selector = policy.spec.pool_selector.as_ref().map(Selector::parse);
+    selector.is_some_and(|selector| {
+        selector.is_ok_and(|selector| selector.matches(pool.metadata.labels.as_ref()))
+    })
+}
+
+/// Returns the pools whose nodes the plan of this pool depends on: those of the same policy, whose budgets are shared,
+/// and those of the policies that come first. Empty without a policy.
+pub fn related_pools<'p>(
+    policies: impl IntoIterator<Item = &'p RolloutPolicy>,
+    pools: &[impl AsRef<MachineConfigPool>],
+    pool: &MachineConfigPool,
+) -> BTreeSet<String> {
+    let policies: Vec<&RolloutPolicy> = policies.into_iter().collect();
+    let own = policies.iter().filter(|policy| selects(policy, pool));
+    let before: BTreeSet<&str> = own
+        .clone()
+        .flat_map(|policy| policy.spec.after.iter().map(String::as_str))
+        .collect();
+    let relevant: Vec<&&RolloutPolicy> = own
+        .chain(policies.iter().filter(|policy| before.contains(name_of(policy))))
+        .collect();
+    let pools = pools.iter().map(AsRef::as_ref);
+    let related = pools.filter(|pool| relevant.iter().any(|policy| selects(policy, pool)));
+    related.filter_map(|pool| pool.metadata.name.clone()).collect()
+}
+
+/// Returns the pools of the view that the policy selects.
+fn pools_of<'v, 'a>(
+    view: &'v RolloutView<'a>,
+    policy: &'v RolloutPolicy,
+) -> impl Iterator<Item = &'v PoolView<'a>> {
+    view.pools.iter().filter(move |pool| selects(policy, pool.pool))
+}
+
+/// Returns a target as the status names it.
+fn key(target: &RolloutTarget) -> String {
+    match &target.image {
+        Some(image) => format!("{} {image}", target.config),
+        None => target.config.clone(),
+    }
+}
+
+/// Returns the recorded state of the pool's rollout to this target.
+fn recorded<'p>(
+    policy: &'p RolloutPolicy,
+    pool: &str,
+    target: &RolloutTarget,
+) -> Option<&'p PoolRolloutStatus> {
+    let status = policy.status.as_ref()?;
+    let recorded = status.pools.iter().find(|recorded| recorded.name == pool)?;
+    (recorded.target == key(target)).then_some(recorded)
+}
