@@ -63,8 +63,9 @@ update_a_node() {
         "machineconfiguration.openshift.io/desiredConfig=$first" machineconfiguration.openshift.io/state=Done >/dev/null
     kubectl patch node node-1 --subresource status --type merge \
         --patch '{"status":{"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady","message":""}]}}' >/dev/null
-    # This machine has no recorded config: everything is written.
-    mkdir -p "$work/machine/run"
+    # This machine was installed from a config and has lost everything else: all of it is written.
+    mkdir -p "$work/machine/run" "$work/machine/etc"
+    kubectl get machineconfig "$first" -o json >"$work/machine/etc/mcs-machine-config-content.json"
     touch "$work/machine/run/machine-config-daemon-force"
     pod_with_a_budget
     eventually "a budget that lets the pod go" may_go

@@ -323,7 +323,20 @@ mod tests {
 
     #[test]
     fn the_documented_metrics_are_served() {
-        let served = mco_testkit::metrics::exposed_names(&Metrics::default().encode().unwrap());
+        let metrics = Metrics::default();
+        let moment = Timestamp::UNIX_EPOCH;
+        metrics.count_config_change("infra");
+        metrics.set_rollout("infra", 1, 2, 1);
+        metrics.set_state("infra", BuildState::Building);
+        metrics.started("infra", Some(moment), moment);
+        metrics.count_retries("infra", 1);
+        metrics.ended(
+            "infra",
+            BuildState::Succeeded,
+            (Some(moment), Some(moment)),
+            moment,
+        );
+        let served = mco_testkit::metrics::exposed_names(&metrics.encode().unwrap());
         assert_eq!(served, mco_testkit::metrics::documented("builder"));
     }
 

@@ -422,6 +422,8 @@ mod tests {
         metrics.rendered("worker", false, moment);
         metrics.acted("template", "ok", "", Timestamp::UNIX_EPOCH);
         metrics.drain("n1", true, 2);
+        metrics.policy("canary", true);
+        metrics.gate_checked("canary", "alerts");
         let served = mco_testkit::metrics::exposed_names(&metrics.encode().unwrap());
         assert_eq!(served, mco_testkit::metrics::documented("controller"));
     }

@@ -253,7 +253,8 @@ fn keys_or_a_password_for_a_missing_user_are_refused_before_anything_is_written(
         assert_eq!(
             error,
             "cannot set SSH keys or the password of user \"core\": this machine has no such user. Create it (for example \
-             with `useradd --create-home core`), or remove it from passwd.users of the MachineConfigs"
+             with `useradd --create-home core`), name another one in the annotation mco.dev/ssh-user of the pool, or remove \
+             it from passwd.users of the MachineConfigs"
         );
         assert_eq!(node.snapshot(), before);
     }

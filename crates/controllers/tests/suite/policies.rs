@@ -41,7 +41,7 @@ async fn cluster(workers: usize) -> Cluster {
         fails: Some(Arc::new(move |node: &str, config: &str| {
             let first = known.lock().clone()?;
             let number: usize = node.strip_prefix("worker-")?.parse().ok()?;
-            (number % 3 == 0 && config != first)
+            (number.is_multiple_of(3) && config != first)
                 .then(|| SimulatedFailure::Late(format!("{node} cannot apply the config")))
         })),
         ..Behaviour::default()

@@ -9,7 +9,7 @@ use mco_api::vocabulary::annotations::ADOPT;
 pub enum AdoptionPolicy {
     /// Only on request.
     Never,
-    /// A node on which no file of others would be replaced or removed.
+    /// A node that already is as its pool's config says, so that its adoption changes and disrupts nothing.
     #[default]
     WhenEqual,
     /// Every node that the pool selects.
@@ -57,8 +57,8 @@ impl AdoptionRequest {
 /// What a comparison of a node with its pool's config has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AdoptionFindings {
-    /// Paths of others that would be replaced or removed.
-    pub foreign: usize,
+    /// Paths that would be created, replaced or removed; at least 1 if the config has any other effect on the node.
+    pub changes: usize,
     /// Why the config cannot be applied at all.
     pub obstacle: Option<String>,
 }
@@ -87,9 +87,9 @@ pub fn decide(
         (Some(AdoptionRequest::Release), _) => stay("the node is not managed"),
         (None, _) if released => stay("the node was released; mco adopt --yes adopts it again"),
         (None, AdoptionPolicy::Never) => stay("the pool adopts no node by itself"),
-        (None, AdoptionPolicy::WhenEqual) if findings.foreign > 0 => AdoptionDecision::Stay(format!(
-            "not adopted by itself, because {} paths that were there before would change; mco adopt shows them",
-            findings.foreign
+        (None, AdoptionPolicy::WhenEqual) if findings.changes > 0 => AdoptionDecision::Stay(format!(
+            "not adopted by itself, because {} changes are needed on it; mco adopt shows them",
+            findings.changes
         )),
         (Some(AdoptionRequest::Adopt), _) | (None, AdoptionPolicy::Always | AdoptionPolicy::WhenEqual) => {
             AdoptionDecision::Adopt
@@ -106,7 +106,7 @@ mod tests {
         use AdoptionPolicy::{Always, Never, WhenEqual};
         let adopt = Some(AdoptionRequest::Adopt);
         let compare = Some(AdoptionRequest::Compare);
-        for (policy, request, released, foreign, adopted) in [
+        for (policy, request, released, changes, adopted) in [
             (WhenEqual, None, false, 0, true),
             (WhenEqual, None, false, 1, false),
             (WhenEqual, None, true, 0, false),
@@ -118,14 +118,14 @@ mod tests {
             (Never, adopt, false, 9, true),
         ] {
             let mut findings = AdoptionFindings {
-                foreign,
+                changes,
                 obstacle: None,
             };
             let decision = decide(policy, request, released, &findings);
             assert_eq!(
                 decision == AdoptionDecision::Adopt,
                 adopted,
-                "{policy:?} {request:?} {released} {foreign}: {decision:?}"
+                "{policy:?} {request:?} {released} {changes}: {decision:?}"
             );
             findings.obstacle = Some("guarded".to_owned());
             assert_eq!(

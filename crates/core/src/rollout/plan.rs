@@ -327,7 +327,10 @@ impl PoolPlan {
             let taken = taken.get(held.node.as_str());
             match (&held.reason, taken) {
                 (
-                    HeldReason::Cordoned(_) | HeldReason::FailingOnTarget(_) | HeldReason::DrainBlocked(_),
+                    HeldReason::Cordoned(_)
+                    | HeldReason::FailingOnTarget(_)
+                    | HeldReason::DrainBlocked(_)
+                    | HeldReason::OnHold(_),
                     _,
                 ) => obstacles.push(held.to_string()),
                 // The text already names the node.
@@ -336,7 +339,6 @@ impl PoolPlan {
                     Some(why) => format!("{why}, though it is updated"),
                     None => format!("node {} is updated but not available", held.node),
                 }),
-                (HeldReason::OnHold(_), _) => obstacles.push(held.to_string()),
                 (HeldReason::Policy(hold), _) if obstacles.iter().all(|shown| *shown != hold.to_string()) => {
                     obstacles.push(hold.to_string());
                 }

@@ -43,6 +43,7 @@ fn fleet(spec: Value) -> Fleet {
     fleet
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "the type of a gate's answer")]
 fn pass(_: &str, _: Timestamp) -> Result<bool, String> {
     Ok(true)
 }
@@ -417,6 +418,7 @@ fn a_hold_on_a_node_holds_only_its_update() {
 
 #[test]
 fn changes_are_announced_once() {
+    use NotificationEvent::{Done, Halted, Started, WaveCompleted};
     let mut fleet = fleet(json!({"waves": [{"limit": 1}], "maxFailures": {"count": 1}}));
     let mut seen = Vec::new();
     let observe = |fleet: &mut Fleet, seen: &mut Vec<NotificationEvent>| {
@@ -434,7 +436,6 @@ fn changes_are_announced_once() {
             fleet.round();
         }
     }
-    use NotificationEvent::{Done, Halted, Started, WaveCompleted};
     assert_eq!(seen, [Started, Halted, Started, WaveCompleted, Done]);
 }
 

@@ -24,6 +24,10 @@ const CLOCKS: [(&str, &str); 6] = [
     ("UTC", "2026-06-01T10:00:00Z"),
 ];
 
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "independent settings of a random policy"
+)]
 #[derive(Debug, Clone)]
 struct Settings {
     clock: usize,

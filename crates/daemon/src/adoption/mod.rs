@@ -76,7 +76,9 @@ pub fn compare(
         Err(ConfigApplyError::Guarded(found)) => (AdoptionCost::default(), Some(guarded::refusal(&found))),
         Err(error) => (AdoptionCost::default(), Some(error.to_string())),
     };
-    let foreign = differences.summary.replace + differences.summary.remove;
+    let summary = &differences.summary;
+    let paths = summary.create + summary.replace + summary.remove;
+    let changes = paths.max(u32::from(cost != AdoptionCost::default()));
     let omitted = differences.changed.len().saturating_sub(MAX_DIFFERENCES);
     let agents = agents::detect(root, new).map_err(PlanError::from)?;
     differences.changed.truncate(MAX_DIFFERENCES);
@@ -93,7 +95,7 @@ pub fn compare(
     Ok(Comparison {
         status,
         findings: AdoptionFindings {
-            foreign: foreign as usize,
+            changes: changes as usize,
             obstacle: obstacle.map(|text| shortened(&text)),
         },
     })

@@ -21,7 +21,7 @@ is kept, and the ordinary rollout updates it within the pool's budget. mco relea
 is the way back.
 
 A pool adopts nodes by itself according to its annotation mco.dev/adopt: never,
-when-equal (the default: only where nothing of others would be replaced) or always.
+when-equal (the default: only nodes that already are as configured) or always.
 
 Exit code 3 if a config would change anything, 1 if a node did not answer.")]
 pub struct AdoptArguments {

@@ -166,25 +166,21 @@ fn describe(
             format!("{} up to date", text::nodes(pool.members.len())),
         );
     }
-    match hold {
-        Some(hold) => {
-            let phase = match hold.cause {
-                PolicyCause::Halted => RolloutPhase::Halted,
-                PolicyCause::Aborted => RolloutPhase::Aborted,
-                PolicyCause::Soak => RolloutPhase::Soaking,
-                _ => RolloutPhase::Waiting,
-            };
-            (phase, hold.to_string())
-        }
-        None => {
-            let label = wave::label(policy, state.wave.index);
-            let message = match policy.spec.waves.len() {
-                0 => "updating the nodes".to_owned(),
-                _ => format!("updating the nodes of {label}"),
-            };
-            (RolloutPhase::Progressing, message)
-        }
+    if let Some(hold) = hold {
+        let phase = match hold.cause {
+            PolicyCause::Halted => RolloutPhase::Halted,
+            PolicyCause::Aborted => RolloutPhase::Aborted,
+            PolicyCause::Soak => RolloutPhase::Soaking,
+            _ => RolloutPhase::Waiting,
+        };
+        return (phase, hold.to_string());
     }
+    let label = wave::label(policy, state.wave.index);
+    let message = match policy.spec.waves.len() {
+        0 => "updating the nodes".to_owned(),
+        _ => format!("updating the nodes of {label}"),
+    };
+    (RolloutPhase::Progressing, message)
 }
 
 /// Records every wave that is complete, one after the other: a wave without nodes is complete at once.

@@ -78,12 +78,11 @@ pub fn retry_delay(seconds: u64) -> Option<Duration> {
 
 fn build(arguments: &ImageBuildArguments) -> anyhow::Result<CommandOutcome> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
-    let (paths, default_work) = match &arguments.inputs {
-        Some(inputs) => (InputPaths::below(&inputs.display().to_string()), inputs.clone()),
-        None => {
-            let home = PathBuf::from(variable("HOME"));
-            (InputPaths::in_pod(), home.join(".local/share/containers"))
-        }
+    let (paths, default_work) = if let Some(inputs) = &arguments.inputs {
+        (InputPaths::below(&inputs.display().to_string()), inputs.clone())
+    } else {
+        let home = PathBuf::from(variable("HOME"));
+        (InputPaths::in_pod(), home.join(".local/share/containers"))
     };
     let build = ImageBuild {
         paths,
