@@ -33,6 +33,7 @@ e2e: ## Run the suites against real components, which it installs (as root, on D
 	e2e/firstboot/run
 	e2e/node/run
 	e2e/console/run
+	e2e/build/run
 
 .PHONY: lint
 lint: ## Check formatting, lints, licences and duplicate dependencies
@@ -50,6 +51,12 @@ bench: ## Measure speed and memory against the budgets
 	scripts/bench-render
 	scripts/bench-server
 	scripts/bench-daemon
+
+.PHONY: proof
+proof: ## Examine all states that a power failure may leave, and kill at every step (docs/proof.md)
+	MCO_POWER=all $(CARGO) test --release --package mco-daemon --test power -- --nocapture
+	MCO_POWER=all $(CARGO) test --release --package mco-apiserver --lib store::power_tests -- --nocapture
+	MCO_CRASH_POINTS=all MCO_CRASH_RANDOM=2000 $(CARGO) test --release --package mco-daemon --test crash -- --nocapture
 
 .PHONY: fuzz
 fuzz: ## Fuzz the parsers and transforms; SECONDS_EACH=60 by default

@@ -75,6 +75,8 @@ pub const AUTHORIZED_KEYS: &str = "/home/core/.ssh/authorized_keys.d/ignition";
 pub const SSH_DIRECTORY: &str = "/home/core/.ssh";
 pub const CORE_HOME: &str = "/home/core";
 
+/// The credentials with which a new machine joins.
+pub const BOOTSTRAP_KUBECONFIG: &str = "/etc/kubernetes/kubeconfig";
 pub const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
 pub const CLOUD_CA: &str = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem";
 pub const USER_CA: &str = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt";

@@ -15,7 +15,8 @@ use crate::paths;
 use crate::plan::{NewContents, PlanAction, PlanStep};
 
 pub const UNIT: &str = "machine-config-daemon-revert.service";
-/// The key of our own image in a ControllerConfig.
+/// The key of the image with the command `machine-config-daemon` in a ControllerConfig: the release's on OpenShift, so
+/// that its rendered configs do not change, else ours. Both have the same interface.
 const OWN_IMAGE: &str = "machineConfigOperator";
 /// Not world-readable, because a config may contain secrets.
 const NOTE_ATTRIBUTES: Attributes = Attributes::root(0o600);
@@ -89,7 +90,8 @@ impl WayBack {
              {environment}\
              ExecStartPre=/usr/bin/podman pull --quiet --authfile {secret} {image}\n\
              ExecStart=/usr/bin/podman run --rm --privileged --pid=host --net=host{handed_on} -v /:/rootfs \
-             --entrypoint /usr/bin/mco {image} daemon firstboot --root /rootfs\n\
+             --entrypoint machine-config-daemon {image} firstboot-complete-machineconfig --root-mount=/rootfs \
+             --machineconfig-file={note}\n\
              \n\
              [Install]\n\
              RequiredBy=multi-user.target\n",
@@ -217,7 +219,11 @@ mod tests {
             let text = unit(&proxy);
             assert_eq!(text.contains("proxy.env"), proxied, "{name}: {text}");
             assert!(
-                text.contains(" registry.example/mco@sha256:1 daemon firstboot --root /rootfs\n"),
+                text.contains(
+                    " --entrypoint machine-config-daemon registry.example/mco@sha256:1 \
+                     firstboot-complete-machineconfig --root-mount=/rootfs \
+                     --machineconfig-file=/etc/mco/machineconfig-revert.json\n"
+                ),
                 "{text}"
             );
             assert!(

@@ -58,16 +58,36 @@ pub(super) enum DiskEffect {
 
 impl StoreFile {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::open(path)(redb::Error::Io(error));
+        if !path.try_exists().map_err(failed)? {
+            Self::create(path)?;
+        }
         let file = path.to_owned();
-        let opener = move |mode| match mode {
-            OpenMode::Create => Database::create(&file),
-            OpenMode::Existing => Database::open(&file),
-        };
-        let disk = Self::open_with(path, Box::new(opener))?;
-        // The file has all Secrets; redb creates it with the mode of the umask.
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-            .map_err(|error| StoreError::open(path)(redb::Error::Io(error)))?;
+        let disk = Self::open_with(path, Box::new(move |_| Database::open(&file)))?;
+        // Older versions created it with the mode of the umask.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
         Ok(disk)
+    }
+
+    /// Creates the file under a temporary name first: redb does not open one whose creation a power failure has
+    /// interrupted. The name is synced, because without it all acknowledged writes would be lost.
+    fn create(path: &Path) -> Result<(), StoreError> {
+        let failed = |error| StoreError::open(path)(redb::Error::Io(error));
+        let temporary = path.with_extension("new");
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let file = temporary.clone();
+        drop(Self::open_with(path, Box::new(move |_| Database::create(&file)))?);
+        // The file will have all Secrets; redb creates it with the mode of the umask.
+        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        let sync = || {
+            fs::File::open(&temporary)?.sync_all()?;
+            fs::rename(&temporary, path)?;
+            sync_directory(path)
+        };
+        sync().map_err(failed)
     }
 
     /// Opens a database that the opener provides; the path is for messages.
@@ -189,6 +209,14 @@ impl std::fmt::Debug for StoreFile {
             .debug_struct("StoreFile")
             .field("path", &self.path)
             .finish_non_exhaustive()
+    }
+}
+
+/// Makes the name of a new file durable.
+fn sync_directory(file: &Path) -> std::io::Result<()> {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => fs::File::open(parent)?.sync_all(),
+        _ => fs::File::open(".")?.sync_all(),
     }
 }
 

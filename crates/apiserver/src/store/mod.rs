@@ -301,4 +301,6 @@ impl Drop for ObjectStore {
 #[cfg(test)]
 mod outage_tests;
 #[cfg(test)]
+mod power_tests;
+#[cfg(test)]
 mod tests;

@@ -123,6 +123,9 @@ pub fn sync(
             touched.push(path.clone());
         }
     }
+    if custody.is_installed() && restrict_kubeconfig(root)? {
+        touched.push(RootedPath::new(paths::BOOTSTRAP_KUBECONFIG).map_err(FsError::from)?);
+    }
     for path in &wanted.empty {
         let is_ours = custody.is_installed() || managed.contains(path);
         if is_ours
@@ -133,6 +136,27 @@ pub fn sync(
         }
     }
     Ok(touched)
+}
+
+/// Makes the bootstrap kubeconfig readable for root only: Ignition has written its token for every user of the machine.
+/// Returns whether it was not.
+fn restrict_kubeconfig(root: &Root) -> Result<bool, FsError> {
+    let path = RootedPath::new(paths::BOOTSTRAP_KUBECONFIG)?;
+    let Some(entry) = root.entry(&path)? else {
+        return Ok(false);
+    };
+    if entry.kind != FileKind::File || entry.mode & 0o077 == 0 {
+        return Ok(false);
+    }
+    let Some(contents) = root.read(&path, LARGEST)? else {
+        return Ok(false);
+    };
+    let attributes = Attributes {
+        mode: 0o600,
+        owner: entry.owner,
+    };
+    root.write_atomically(&path, attributes, &contents)?;
+    Ok(true)
 }
 
 /// Removes all files that the daemon has written, when a machine is released. Returns the changed paths.
@@ -308,6 +332,37 @@ mod tests {
         sync(&root, &wanted, None, Custody::Installed).unwrap();
         let entry = root.entry(&RootedPath::new(paths::KUBELET_CA).unwrap()).unwrap();
         assert_eq!(entry.unwrap().mode, 0o640);
+    }
+
+    #[test]
+    fn the_bootstrap_token_was_readable_for_every_user_of_an_installed_machine() {
+        let (directory, root) = machine();
+        let path = directory.path().join("etc/kubernetes/kubeconfig");
+        let wanted = wanted(&config(&json!({}))).unwrap();
+        assert_eq!(
+            sync(&root, &wanted, None, Custody::Installed).unwrap(),
+            [],
+            "there is none"
+        );
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "token\n").unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        let mode = || {
+            let entry = root.entry(&RootedPath::new(paths::BOOTSTRAP_KUBECONFIG).unwrap());
+            entry.unwrap().unwrap().mode
+        };
+        assert_eq!(sync(&root, &wanted, None, Custody::Adopted).unwrap(), []);
+        assert_eq!(mode(), 0o644, "an adopted machine has a kubeconfig of its own");
+        let touched = sync(&root, &wanted, None, Custody::Installed).unwrap();
+        assert_eq!(
+            touched.iter().map(RootedPath::as_str).collect::<Vec<_>>(),
+            [paths::BOOTSTRAP_KUBECONFIG]
+        );
+        assert_eq!(
+            (mode(), fs::read_to_string(&path).unwrap()),
+            (0o600, "token\n".to_owned())
+        );
+        assert_eq!(sync(&root, &wanted, None, Custody::Installed).unwrap(), []);
     }
 
     #[test]

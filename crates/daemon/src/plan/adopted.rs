@@ -74,7 +74,7 @@ impl<'a> Builder<'_, 'a> {
         // The innermost first.
         for (directory, before) in record.directories.iter().rev() {
             let path = RootedPath::new(directory).map_err(FsError::from)?;
-            if needed.iter().any(|needed| needed.is_within(directory)) {
+            if needed.iter().any(|needed| needed.is_within(directory)) || self.holds_originals(&path)? {
                 continue;
             }
             let entry = self.root().entry(&path)?;
@@ -105,6 +105,31 @@ impl<'a> Builder<'_, 'a> {
             }
         }
         Ok(steps)
+    }
+
+    /// Returns whether a directory for originals holds one that stays. It is no path of the config, and no step either
+    /// once it is there.
+    fn holds_originals(&self, directory: &RootedPath) -> Result<bool, PlanError> {
+        let is_ours = directory.is_within(paths::ORIGINALS) || directory.is_within(paths::NO_ORIGINALS);
+        if !is_ours {
+            return Ok(false);
+        }
+        for name in self.root().list(directory)? {
+            let path = directory.join(&name).map_err(FsError::from)?;
+            let is_directory = self
+                .root()
+                .entry(&path)?
+                .is_some_and(|entry| entry.kind == FileKind::Directory);
+            let stays = if is_directory {
+                self.holds_originals(&path)?
+            } else {
+                !matches!(self.steps.get(&path), Some(PlanAction::Remove))
+            };
+            if stays {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Restores a key file that the config needs no more: what was there before, without what is ours. Keys that its user

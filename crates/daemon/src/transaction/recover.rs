@@ -4,7 +4,7 @@ use mco_host::os::OsError;
 use mco_host::{CommandError, FsError, Machine, Root, RootedPath};
 
 use super::journal::{self, Journal, JournalPhase};
-use super::swap::{swap, swap_back};
+use super::swap::{remove_leftovers, swap, swap_back};
 use super::{Checkpoints, TransactionError, TransactionFailure};
 use crate::os_stage;
 
@@ -35,6 +35,7 @@ pub fn recover(machine: &Machine, checkpoints: &dyn Checkpoints) -> Result<Recov
     let Some(mut journal) = journal::read(&machine.root).map_err(|error| stuck(error.into()))? else {
         let leftover = journal::undo_path().and_then(|path| machine.root.remove_file(&path));
         leftover.map_err(|error| stuck(error.into()))?;
+        remove_leftovers(&machine.root).map_err(|error| stuck(error.into()))?;
         journal::remove_empty_directory(&machine.root).map_err(|error| stuck(error.into()))?;
         return Ok(Recovered::Nothing);
     };

@@ -129,25 +129,60 @@ pub(super) fn forget_old(
         if entry.change == JournalChange::RemoveDirectory {
             checkpoints.reach("remove empty directory")?;
             root.remove_directory(&entry.path)?;
+            // Without the journal, which is removed next, an empty directory that came back would stay.
+            root.sync_parent(&entry.path)?;
         }
     }
     Ok(())
 }
 
-/// Syncs each directory of a change once, which makes the renames durable.
+/// Removes old contents without a journal: a power failure may have lost their removal, and not that of the journal.
+pub(super) fn remove_leftovers(root: &Root) -> Result<(), FsError> {
+    let directory = RootedPath::new(paths::OLD_CONTENTS)?;
+    for name in root.list(&directory)? {
+        if is_kept_name(&name) {
+            root.remove_file(&directory.join(&name)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a name is that of old contents: the ID of a transaction and the number of a step.
+fn is_kept_name(name: &str) -> bool {
+    name.split_once('-').is_some_and(|(id, step)| {
+        id.len() == 16
+            && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+            && !step.is_empty()
+            && step.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+/// Syncs each directory of a change once, which makes the renames durable. A directory that is new or has new attributes
+/// is synced itself: its mode and owner are not part of its parent.
 pub(super) fn sync_directories(
     root: &Root,
     journal: &Journal,
     checkpoints: &dyn Checkpoints,
 ) -> Result<(), TransactionFailure> {
-    let directories: BTreeMap<Option<RootedPath>, &RootedPath> = journal
-        .steps
-        .iter()
-        .map(|entry| (entry.path.parent(), &entry.path))
-        .collect();
+    let mut directories: BTreeMap<Option<RootedPath>, &RootedPath> = BTreeMap::new();
+    for entry in &journal.steps {
+        directories.insert(entry.path.parent(), &entry.path);
+    }
     for path in directories.values() {
         checkpoints.reach("sync directory")?;
         root.sync_parent(path)?;
+    }
+    let changed = journal.steps.iter().filter(|entry| {
+        matches!(
+            entry.change,
+            JournalChange::CreateDirectory | JournalChange::Attributes { .. }
+        )
+    });
+    for entry in changed {
+        if !directories.contains_key(&Some(entry.path.clone())) {
+            checkpoints.reach("sync directory")?;
+            root.sync_directory(&entry.path)?;
+        }
     }
     Ok(())
 }

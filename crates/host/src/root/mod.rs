@@ -6,18 +6,21 @@
 
 mod metadata;
 mod read;
+mod record;
 mod resolve;
 mod write;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
 use crate::path::{PathError, RootedPath};
 pub use metadata::{Attributes, FileEntry, FileKind, FileOwner};
+pub use record::{FsOperation, FsRecorder};
 use resolve::ResolveError;
 pub use write::Durability;
 
@@ -27,6 +30,8 @@ pub struct Root {
     fd: OwnedFd,
     path: PathBuf,
     ownership: Ownership,
+    /// Only in tests.
+    recorder: Option<Arc<dyn FsRecorder>>,
 }
 
 /// How owners of files are stored.
@@ -109,6 +114,7 @@ impl Root {
             fd,
             path: path.to_owned(),
             ownership,
+            recorder: None,
         })
     }
 

@@ -7,6 +7,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::metadata::{SELINUX_LABEL, copy_attributes, set_owner};
+use super::record::{FsOperation, parent_text};
 use super::{Attributes, FileKind, FsError, Ownership, ResolveError, Root, failed};
 use crate::path::RootedPath;
 
@@ -30,20 +31,25 @@ impl Root {
         durability: Durability,
     ) -> Result<(), FsError> {
         let mut file = self.create(path)?;
-        self.set_attributes(&file, attributes)
+        self.set_attributes(&file, path, attributes)
             .map_err(failed("set attributes of", path))?;
         if let Some(model) = label_of {
             self.copy_label(model, &file)?;
         }
-        let written = file.write_all(contents).and_then(|()| match durability {
-            Durability::Now => file.sync_all(),
-            Durability::Later => Ok(()),
-        });
-        written.map_err(|source| FsError::Failed {
+        let failure = |source| FsError::Failed {
             attempted: "write file",
             path: path.to_string(),
             source,
-        })
+        };
+        file.write_all(contents).map_err(failure)?;
+        self.record(|| FsOperation::Write {
+            path: path.to_string(),
+            contents: contents.to_vec(),
+        });
+        match durability {
+            Durability::Now => self.sync_open_file(&file, path).map_err(failure),
+            Durability::Later => Ok(()),
+        }
     }
 
     /// Copies a regular file with all its attributes to a path that must not exist yet.
@@ -60,26 +66,33 @@ impl Root {
             mode: entry.mode,
             owner: entry.owner,
         };
-        self.set_attributes(&copy, attributes)
+        self.set_attributes(&copy, to, attributes)
             .map_err(failed("set attributes of", to))?;
         copy_attributes(&source, &copy, |_| true).map_err(failed("copy attributes to", to))?;
-        io::copy(&mut source, &mut copy)
-            .and_then(|_| copy.sync_all())
-            .map_err(|source| FsError::Failed {
-                attempted: "copy file to",
-                path: to.to_string(),
-                source,
-            })
+        self.record(|| FsOperation::CopyAttributes {
+            from: from.to_string(),
+            path: to.to_string(),
+        });
+        let failure = |source| FsError::Failed {
+            attempted: "copy file to",
+            path: to.to_string(),
+            source,
+        };
+        io::copy(&mut source, &mut copy).map_err(failure)?;
+        self.record_copy(from, to);
+        self.sync_open_file(&copy, to).map_err(failure)
     }
 
     /// Syncs a file that was written with [`Durability::Later`].
     pub fn sync_file(&self, path: &RootedPath) -> Result<(), FsError> {
         match self.open_file(path)? {
-            Some(file) => file.sync_all().map_err(|source| FsError::Failed {
-                attempted: "sync file",
-                path: path.to_string(),
-                source,
-            }),
+            Some(file) => self
+                .sync_open_file(&file, path)
+                .map_err(|source| FsError::Failed {
+                    attempted: "sync file",
+                    path: path.to_string(),
+                    source,
+                }),
             None => Ok(()),
         }
     }
@@ -146,7 +159,12 @@ impl Root {
                 AtFlags::empty(),
             )?)
         };
-        link().map_err(failed("keep a second link to", from))
+        link().map_err(failed("keep a second link to", from))?;
+        self.record(|| FsOperation::HardLink {
+            from: from.to_string(),
+            to: to.to_string(),
+        });
+        Ok(())
     }
 
     pub fn symlink(&self, target: &str, path: &RootedPath) -> Result<(), FsError> {
@@ -154,7 +172,12 @@ impl Root {
             let parent = self.parent_of(path)?;
             Ok::<_, ResolveError>(rustix::fs::symlinkat(target, parent, path.name())?)
         };
-        link().map_err(failed("create link", path))
+        link().map_err(failed("create link", path))?;
+        self.record(|| FsOperation::Symlink {
+            target: target.to_owned(),
+            path: path.to_string(),
+        });
+        Ok(())
     }
 
     /// Replaces one name by another, atomically.
@@ -163,13 +186,24 @@ impl Root {
             let (source, target) = (self.parent_of(from)?, self.parent_of(to)?);
             Ok::<_, ResolveError>(rustix::fs::renameat(source, from.name(), target, to.name())?)
         };
-        rename().map_err(failed("put in place", to))
+        rename().map_err(failed("put in place", to))?;
+        self.record(|| FsOperation::Rename {
+            from: from.to_string(),
+            to: to.to_string(),
+        });
+        Ok(())
     }
 
     /// Removes a file or link; returns false if there was none.
     pub fn remove_file(&self, path: &RootedPath) -> Result<bool, FsError> {
         let remove = || self.unlink(path, AtFlags::empty());
-        removed(remove()).map_err(failed("remove", path))
+        let is_removed = removed(remove()).map_err(failed("remove", path))?;
+        if is_removed {
+            self.record(|| FsOperation::RemoveFile {
+                path: path.to_string(),
+            });
+        }
+        Ok(is_removed)
     }
 
     /// Creates one directory; its parent must exist.
@@ -179,7 +213,10 @@ impl Root {
             rustix::fs::mkdirat(&parent, path.name(), Mode::from_raw_mode(0o700))?;
             let created = open_child(&parent, path)?;
             require_new(&created)?;
-            Ok::<_, ResolveError>(self.set_attributes(created, attributes)?)
+            self.record(|| FsOperation::CreateDirectory {
+                path: path.to_string(),
+            });
+            Ok::<_, ResolveError>(self.set_attributes(created, path, attributes)?)
         };
         create().map_err(failed("create directory", path))
     }
@@ -188,7 +225,7 @@ impl Root {
     pub fn set_directory_attributes(&self, path: &RootedPath, attributes: Attributes) -> Result<(), FsError> {
         let change = || {
             let directory = open_child(self.parent_of(path)?, path)?;
-            Ok::<_, ResolveError>(self.set_attributes(directory, attributes)?)
+            Ok::<_, ResolveError>(self.set_attributes(directory, path, attributes)?)
         };
         change().map_err(failed("set attributes of", path))
     }
@@ -197,6 +234,7 @@ impl Root {
     pub fn create_directories(&self, path: &RootedPath, attributes: Attributes) -> Result<(), FsError> {
         for directory in self.missing_directories(path)? {
             self.create_directory(&directory, attributes)?;
+            self.sync_directory(&directory)?;
             self.sync_parent(&directory)?;
         }
         Ok(())
@@ -233,7 +271,15 @@ impl Root {
         let remove = || self.unlink(path, AtFlags::REMOVEDIR);
         match remove() {
             Err(ResolveError::Failed(Errno::NOTEMPTY | Errno::EXIST)) => Ok(false),
-            other => removed(other).map_err(failed("remove directory", path)),
+            other => {
+                let is_removed = removed(other).map_err(failed("remove directory", path))?;
+                if is_removed {
+                    self.record(|| FsOperation::RemoveDirectory {
+                        path: path.to_string(),
+                    });
+                }
+                Ok(is_removed)
+            }
         }
     }
 
@@ -241,15 +287,38 @@ impl Root {
     pub fn sync_parent(&self, path: &RootedPath) -> Result<(), FsError> {
         let sync = || Ok(rustix::fs::fsync(self.parent_of(path)?)?);
         match sync() {
-            Ok(()) | Err(ResolveError::Failed(Errno::NOENT | Errno::NOTDIR)) => Ok(()),
+            Ok(()) => {
+                self.record(|| FsOperation::SyncDirectory {
+                    path: parent_text(path),
+                });
+                Ok(())
+            }
+            Err(ResolveError::Failed(Errno::NOENT | Errno::NOTDIR)) => Ok(()),
             Err(error) => Err(failed("sync the directory of", path)(error)),
+        }
+    }
+
+    /// Syncs a directory, which makes its names, its mode and its owner durable. A missing one is ignored.
+    pub fn sync_directory(&self, path: &RootedPath) -> Result<(), FsError> {
+        let sync = || Ok(rustix::fs::fsync(self.open_directory(path.as_str())?)?);
+        match sync() {
+            Ok(()) => {
+                self.record(|| FsOperation::SyncDirectory {
+                    path: path.to_string(),
+                });
+                Ok(())
+            }
+            Err(ResolveError::Failed(Errno::NOENT | Errno::NOTDIR)) => Ok(()),
+            Err(error) => Err(failed("sync directory", path)(error)),
         }
     }
 
     /// Syncs the whole filesystem of a path: one wait instead of one for each file.
     pub fn sync_filesystem(&self, path: &RootedPath) -> Result<(), FsError> {
         let sync = || Ok::<_, ResolveError>(rustix::fs::syncfs(self.parent_of(path)?)?);
-        sync().map_err(failed("sync the filesystem of", path))
+        sync().map_err(failed("sync the filesystem of", path))?;
+        self.record(|| FsOperation::SyncFilesystem);
+        Ok(())
     }
 
     /// Returns the device ID of the filesystem of a path.
@@ -285,7 +354,11 @@ impl Root {
                 Mode::from_raw_mode(0o600),
             )?)
         };
-        create().map(File::from).map_err(failed("create file", path))
+        let file = create().map(File::from).map_err(failed("create file", path))?;
+        self.record(|| FsOperation::CreateFile {
+            path: path.to_string(),
+        });
+        Ok(file)
     }
 
     fn entry_of(&self, file: &File, path: &RootedPath) -> Result<super::FileEntry, FsError> {
@@ -297,9 +370,45 @@ impl Root {
 
     /// Sets owner, then mode: changing the owner clears setuid bits, and they must not be set for the wrong owner even
     /// briefly.
-    fn set_attributes(&self, fd: impl std::os::fd::AsFd, attributes: Attributes) -> Result<(), Errno> {
+    fn set_attributes(
+        &self,
+        fd: impl std::os::fd::AsFd,
+        path: &RootedPath,
+        attributes: Attributes,
+    ) -> Result<(), Errno> {
         set_owner(&fd, self.ownership, attributes.owner)?;
-        rustix::fs::fchmod(&fd, Mode::from_raw_mode(attributes.mode))
+        self.record(|| FsOperation::SetOwner {
+            path: path.to_string(),
+            owner: attributes.owner,
+        });
+        rustix::fs::fchmod(&fd, Mode::from_raw_mode(attributes.mode))?;
+        self.record(|| FsOperation::SetMode {
+            path: path.to_string(),
+            mode: attributes.mode,
+        });
+        Ok(())
+    }
+
+    fn sync_open_file(&self, file: &File, path: &RootedPath) -> io::Result<()> {
+        file.sync_all()?;
+        self.record(|| FsOperation::SyncFile {
+            path: path.to_string(),
+        });
+        Ok(())
+    }
+
+    /// Records the contents of a copied file.
+    fn record_copy(&self, from: &RootedPath, to: &RootedPath) {
+        if let Some(contents) = self
+            .recorder
+            .as_ref()
+            .and_then(|_| self.read(from, u64::MAX).ok().flatten())
+        {
+            self.record(|| FsOperation::Write {
+                path: to.to_string(),
+                contents,
+            });
+        }
     }
 
     fn copy_label(&self, model: &RootedPath, file: &File) -> Result<(), FsError> {
