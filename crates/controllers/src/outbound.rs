@@ -126,7 +126,7 @@ fn reason(error: &dyn std::error::Error) -> String {
 }
 
 /// Returns the certificate authorities of the cluster and of the machine, in DER.
-fn certificate_authorities(ctx: &Context) -> Vec<Vec<u8>> {
+pub(crate) fn certificate_authorities(ctx: &Context) -> Vec<Vec<u8>> {
     let mut bundles: Vec<Vec<u8>> = CA_FILES
         .iter()
         .filter_map(|file| std::fs::read(Path::new(file)).ok())

@@ -9,10 +9,12 @@ use kube::api::PartialObjectMeta;
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations;
 use mco_core::config::parsed_config::SourceConfig;
+use mco_core::config::remote::RemoteContents;
 use mco_core::config::rendered_configs;
 use mco_runtime::{Requeue, run_blocking};
 use parking_lot::RwLock;
 
+use crate::contents;
 use crate::context::Context;
 use crate::error::Error;
 
@@ -54,7 +56,9 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
     let metadata = ctx.stores.config_metadata.get(&name);
     let Some(metadata) = metadata.filter(|metadata| rendered_configs::pool_of(&metadata.metadata).is_none())
     else {
-        if let Some(old) = ctx.sources.sources.write().remove(&name) {
+        let old = ctx.sources.sources.write().remove(&name);
+        if let Some(old) = old {
+            contents::observe(&ctx, &name, &[]).await;
             enqueue_dependents(&ctx, &name, Some(&old), None);
         }
         return Ok(Requeue::OnChange);
@@ -63,7 +67,7 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
     let config = match configs.get_opt(&name).await {
         Ok(Some(mut config)) => {
             config.metadata.managed_fields = None;
-            parse(config).await
+            parse(config, ctx.contents.known()).await
         }
         // The watch of metadata reports the deletion.
         Ok(None) => return Ok(Requeue::OnChange),
@@ -72,6 +76,8 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
         }
         Err(problem) => return Err(Error::api(format!("fetching MachineConfig {name}"))(problem)),
     };
+    let references = config.as_ref().map(|config| config.remote.as_slice());
+    contents::observe(&ctx, &name, references.unwrap_or_default()).await;
     let own = config
         .as_ref()
         .ok()
@@ -86,10 +92,10 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
 }
 
 /// Parses on another thread, because a large config would block the others.
-async fn parse(config: MachineConfig) -> Result<Arc<SourceConfig>, String> {
+async fn parse(config: MachineConfig, contents: RemoteContents) -> Result<Arc<SourceConfig>, String> {
     let name = config.metadata.name.clone().unwrap_or_default();
-    run_blocking("source-cache", format!("MachineConfig {name:?}"), || {
-        Arc::new(SourceConfig::new(config))
+    run_blocking("source-cache", format!("MachineConfig {name:?}"), move || {
+        Arc::new(SourceConfig::with_contents(config, &contents))
     })
     .await
     .map_err(|failed| failed.to_string())
@@ -129,8 +135,12 @@ fn enqueue_dependents(ctx: &Context, name: &str, old: Option<&CachedSource>, new
             && old.metadata.labels == new.metadata.labels
             && generated_by(old) == generated_by(new)
     };
+    let same_contents = |old: &SourceConfig, new: &SourceConfig| {
+        (old.remote.is_empty() && new.remote.is_empty())
+            || (old.parsed == new.parsed && old.is_pending == new.is_pending)
+    };
     match (&old_config, &new_config) {
-        (Some(old), Some(new)) if same(&old.object, &new.object) => {}
+        (Some(old), Some(new)) if same(&old.object, &new.object) && same_contents(old, new) => {}
         (None, _) | (_, None) => ctx.enqueue_all_renders(),
         (Some(old), Some(new)) => {
             ctx.enqueue_renders_selecting(old.object.metadata.labels.as_ref());

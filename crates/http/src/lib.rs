@@ -11,6 +11,7 @@ mod bind;
 mod client_network;
 mod connection;
 mod descriptors;
+pub mod fetch;
 mod handler;
 mod isolation;
 mod limits;
