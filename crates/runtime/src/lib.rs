@@ -3,6 +3,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`Store`] | a reflector with write-through: one watch per kind, and the responses of the component's own writes |
+//! | [`with_backoff`] | the events of a watch, with a growing pause between failed attempts |
 //! | [`Queue`] | a work queue with debouncing, rate limits and exponential backoff |
 //! | [`Lenient`] | an object of a list or watch that is left out and reported if it cannot be decoded |
 //! | [`run_worker`] | runs a reconciler over its queue, with bounded concurrency and isolation of panics |
@@ -18,12 +19,14 @@
 mod blocking;
 mod error;
 mod events;
+mod jitter;
 pub mod leader;
 mod lenient;
 pub mod patch;
 mod queue;
 mod reflected;
 mod store;
+mod watch_backoff;
 mod worker;
 
 pub use blocking::{BlockingWorkFailed, run_blocking};
@@ -34,4 +37,5 @@ pub use patch::FieldManager;
 pub use queue::{Debounce, Queue, Requeue};
 pub use reflected::Reflected;
 pub use store::{ObjectChange, Store, object_key, object_name};
+pub use watch_backoff::with_backoff;
 pub use worker::{ReconcileError, run_worker};

@@ -5,7 +5,6 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
 use parking_lot::RwLock;
@@ -13,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::lenient::{Lenient, UnreadableObject, UnreadableObjects};
 use crate::store::object_key;
+use crate::watch_backoff::with_backoff;
 
 /// The objects of one kind as a watch reports them, without write-through. Clones share them.
 #[derive(Debug)]
@@ -56,17 +56,14 @@ where
             state: Arc::new(RwLock::new(ReflectedState::new())),
         };
         let state = Arc::clone(&reflected.state);
-        let events = watcher(api, watcher::Config::default())
-            .default_backoff()
-            .map(move |event| {
-                let mut event = event?;
-                if let Event::Apply(Lenient(Ok(object))) | Event::InitApply(Lenient(Ok(object))) = &mut event
-                {
-                    transform(object);
-                }
-                state.write().apply(event);
-                Ok(())
-            });
+        let events = with_backoff(watcher(api, watcher::Config::default())).map(move |event| {
+            let mut event = event?;
+            if let Event::Apply(Lenient(Ok(object))) | Event::InitApply(Lenient(Ok(object))) = &mut event {
+                transform(object);
+            }
+            state.write().apply(event);
+            Ok(())
+        });
         (reflected, events)
     }
 

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Resource};
 use parking_lot::{Mutex, RwLock};
@@ -20,9 +19,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tracing::{debug, error, warn};
 
-use crate::error::is_not_found;
 use crate::lenient::{Lenient, UnreadableObject, UnreadableObjects};
 use crate::patch::{self, FieldManager};
+use crate::watch_backoff::{is_unserved_kind, with_backoff};
 
 /// An object before and after a change. At least one of them is set.
 #[derive(Debug)]
@@ -201,10 +200,9 @@ where
     /// reported, and left out until it can be decoded again (but see [`Store::keep_last_readable`]).
     pub async fn follow<E>(&self, events: impl Stream<Item = Result<Event<E>, watcher::Error>> + Send)
     where
-        E: Into<Lenient<K>> + Send,
+        E: Into<Lenient<K>> + Send + 'static,
     {
-        let events = events.default_backoff();
-        let mut events = std::pin::pin!(events);
+        let mut events = std::pin::pin!(with_backoff(events));
         let (mut listed, mut unreadable) = (Vec::new(), Vec::new());
         while let Some(event) = events.next().await {
             match event {
@@ -229,7 +227,7 @@ where
                     self.set_ready();
                 }
                 // A cluster without this kind has no objects of it.
-                Err(problem) if is_unknown_kind(&problem) => {
+                Err(problem) if is_unserved_kind(&problem) => {
                     debug!(kind = %kind::<K>(), "the cluster does not serve this kind");
                     self.replace(Vec::new());
                 }
@@ -397,12 +395,6 @@ fn is_newer<K: Resource>(object: &K, stored: &K) -> bool {
         (Some(new), Some(old)) => new > old,
         _ => true,
     }
-}
-
-/// Only a list that fails means that the kind is unknown: a watch that fails keeps the objects, because it resumes
-/// without a new list.
-fn is_unknown_kind(problem: &watcher::Error) -> bool {
-    matches!(problem, watcher::Error::InitialListFailed(source) if is_not_found(source))
 }
 
 pub(crate) fn kind<K>() -> &'static str {

@@ -4,7 +4,6 @@
 //! its whole duration while this candidate observed it. The holder gives up well before that, whether its renewals
 //! fail with an error, get no response, or its clock runs differently.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -14,6 +13,7 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
+use crate::jitter::random_per_mille;
 use crate::patch::FieldManager;
 
 const MANAGER: FieldManager = FieldManager::new("leader-election");
@@ -225,9 +225,8 @@ impl Candidate {
 
     /// Returns the time between two attempts, with jitter so that candidates do not conflict again and again.
     fn pause(&self) -> Duration {
-        let random = RandomState::new().build_hasher().finish() % 1_000;
         let part = self.duration / 10;
-        part + part * u32::try_from(random).unwrap_or_default() / 1_000
+        part + part * random_per_mille() / 1_000
     }
 }
 
