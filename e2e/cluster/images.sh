@@ -72,12 +72,16 @@ development_image() {
     local container library
     mkdir -p "$work/development/usr/bin"
     strip -o "$work/development/usr/bin/mco" "$mco"
+    local name
+    for name in machine-config-daemon machine-config-operator machine-config-osimagestream apiserver-watcher flock; do
+        ln -sf mco "$work/development/usr/bin/$name"
+    done
     ldd "$mco" | grep -o '/[^ ]*' | while read -r library; do
         install -D -m 0755 "$library" "$work/development$library"
     done
     container=$(image_tool from scratch)
     image_tool copy -q "$container" "$work/development" / >/dev/null
-    image_tool config --user 65534:65534 --entrypoint '["/usr/bin/mco"]' "$container"
+    image_tool config --user 0:0 --entrypoint '["/usr/bin/mco"]' "$container"
     image_tool commit -q --rm "$container" "$MCO_IMAGE" >/dev/null
 }
 

@@ -58,7 +58,7 @@ start_real() {
 }
 
 start_operator() {
-    background "$work/real/operator.log" "$MCO" operator --apiserver-url https://127.0.0.1:6443 \
+    background "$work/real/operator.log" "$MCO" operator --base openshift --apiserver-url https://127.0.0.1:6443 \
         --webhook-listen "$webhook" --webhook-url "https://$webhook"
     echo $! >"$work/real/operator.pid"
 }

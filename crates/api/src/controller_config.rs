@@ -16,6 +16,7 @@ use crate::foreign::network::MtuMigration;
 use crate::foreign::proxy::ProxyStatus;
 use crate::resource::resource;
 use crate::schema;
+use crate::vocabulary::annotations;
 use crate::wire::{is_default, null_is_default};
 
 /// The name of the one ControllerConfig of a cluster.
@@ -32,6 +33,16 @@ impl ControllerConfig {
     /// Returns the base of the cluster.
     pub fn base(&self) -> Result<ClusterBase, UnknownBase> {
         ClusterBase::of_annotations(self.metadata.annotations.as_ref())
+    }
+
+    /// Sets the base of the cluster. OpenShift's is the one of a ControllerConfig without the annotation.
+    pub fn set_base(&mut self, base: ClusterBase) {
+        let all = self.metadata.annotations.get_or_insert_default();
+        if base == ClusterBase::default() {
+            all.remove(annotations::BASE);
+        } else {
+            all.insert(annotations::BASE.to_owned(), base.to_string());
+        }
     }
 }
 

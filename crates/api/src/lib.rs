@@ -18,6 +18,7 @@ pub mod machine_os_config;
 pub mod node_adoption;
 pub mod os_image_stream;
 pub mod pinned_image_set;
+pub mod plain;
 pub mod rollout_policy;
 pub mod vocabulary;
 

@@ -4,25 +4,28 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::{env, fs};
 
-use mco_api::crd::{CustomResourceDefinition, to_yaml};
+use mco_api::crd::{CustomResourceDefinition, plain_crds, to_yaml};
 use mco_api::{crds, crds_yaml};
 
-fn directory() -> PathBuf {
-    mco_testkit::repository_root().join("manifests/crds")
+/// The definitions of every cluster and of OpenShift's kinds, and those that plain clusters have in place of the latter.
+fn directories() -> [(&'static str, Vec<CustomResourceDefinition>); 2] {
+    let mut plain = plain_crds();
+    plain.retain(|definition| definition.spec.group == "mco.dev");
+    [("manifests/crds", crds()), ("manifests/crds-plain", plain)]
 }
 
-fn generated() -> BTreeMap<String, String> {
-    crds()
+fn generated(definitions: &[CustomResourceDefinition]) -> BTreeMap<String, String> {
+    definitions
         .iter()
         .map(|crd| (format!("{}.yaml", crd.spec.names.plural), to_yaml(crd).unwrap()))
         .collect()
 }
 
-fn on_disk() -> BTreeMap<String, String> {
-    let entries = fs::read_dir(directory()).map(|entries| entries.map(Result::unwrap).collect::<Vec<_>>());
+fn on_disk(directory: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(directory).map(|entries| entries.map(Result::unwrap).collect::<Vec<_>>());
     entries
         .unwrap_or_default()
         .iter()
@@ -37,26 +40,31 @@ fn on_disk() -> BTreeMap<String, String> {
 
 #[test]
 fn generated_manifests_are_current() {
-    let generated = generated();
+    for (name, definitions) in directories() {
+        are_current(name, &generated(&definitions));
+    }
+}
+
+fn are_current(name: &str, generated: &BTreeMap<String, String>) {
+    let directory = mco_testkit::repository_root().join(name);
     if env::var_os("MCO_UPDATE_MANIFESTS").is_some() {
-        fs::create_dir_all(directory()).unwrap();
-        for stale in on_disk().keys().filter(|file| !generated.contains_key(*file)) {
-            fs::remove_file(directory().join(stale)).unwrap();
+        fs::create_dir_all(&directory).unwrap();
+        for stale in on_disk(&directory)
+            .keys()
+            .filter(|file| !generated.contains_key(*file))
+        {
+            fs::remove_file(directory.join(stale)).unwrap();
         }
-        for (file, text) in &generated {
-            fs::write(directory().join(file), text).unwrap();
+        for (file, text) in generated {
+            fs::write(directory.join(file), text).unwrap();
         }
     }
-    let on_disk = on_disk();
+    let on_disk = on_disk(&directory);
     let names = |files: &BTreeMap<String, String>| files.keys().cloned().collect::<Vec<_>>();
     let remedy = "regenerate with MCO_UPDATE_MANIFESTS=1 cargo test -p mco-api";
-    assert_eq!(
-        names(&on_disk),
-        names(&generated),
-        "files in manifests/crds; {remedy}"
-    );
-    for (file, text) in &generated {
-        assert!(on_disk[file] == *text, "manifests/crds/{file} is stale; {remedy}");
+    assert_eq!(names(&on_disk), names(generated), "files in {name}; {remedy}");
+    for (file, text) in generated {
+        assert!(on_disk[file] == *text, "{name}/{file} is stale; {remedy}");
     }
 }
 

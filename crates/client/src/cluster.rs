@@ -2,16 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DeserializeGuard, GroupVersionKind};
 use kube::{Api, Client};
-use mco_api::vocabulary::names;
-use mco_api::{MachineConfig, MachineConfigPool, MachineConfiguration, RolloutPolicy};
+use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_api::vocabulary::{labels, names};
+use mco_api::{
+    ClusterBase, ControllerConfig, MachineConfig, MachineConfigPool, MachineConfiguration, RolloutPolicy,
+    plain,
+};
 use mco_core::config::manifest::{Manifest, ManifestOrigin};
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::problem::{InvalidObject, Problem};
+use mco_core::config::remote::{self, RemoteContents};
 use mco_core::config::rendered_configs;
 use mco_core::config::rules::AdministratorRules;
 use mco_core::pipeline::{SOURCE_KINDS, SourceKind};
@@ -105,6 +110,18 @@ pub struct Found {
     pub policies: Vec<RolloutPolicy>,
 }
 
+impl Found {
+    /// Adds the nodes to the objects, for a base whose generated configs depend on them.
+    pub(crate) fn add_nodes(&mut self, base: ClusterBase) -> Result<(), ReadError> {
+        if base.is_additive() && !has_additive_base(&self.objects) {
+            for node in &self.nodes {
+                self.objects.push(manifest("Node", node)?);
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Reads all inputs of a forecast.
 pub async fn read(client: &Client) -> Result<Found, ReadError> {
     let ClusterSources { objects, current } = sources(client).await?;
@@ -142,7 +159,7 @@ pub async fn sources(client: &Client) -> Result<ClusterSources, ReadError> {
     let pools = list::<MachineConfigPool>(client, "list the pools").await?;
     let configs = list::<MachineConfig>(client, "list the MachineConfigs").await?;
     let current = current(&pools, &configs)?;
-    let mut objects: Vec<Manifest> = Vec::new();
+    let mut objects = contents(client, &configs).await?;
     for config in configs.iter().filter(|config| !is_rendered(config)) {
         objects.push(manifest("MachineConfig", config)?);
     }
@@ -152,7 +169,51 @@ pub async fn sources(client: &Client) -> Result<ClusterSources, ReadError> {
     for SourceKind { group, version, kind } in SOURCE_KINDS {
         objects.extend(others(client, group, version, kind).await?);
     }
+    if has_additive_base(&objects) {
+        objects.extend(others(client, "", "v1", "Node").await?);
+    }
     Ok(ClusterSources { objects, current })
+}
+
+/// Returns the remote contents that the controllers have fetched. Without permission to read them there are none, so a
+/// plan reports that they are not fetched.
+async fn contents(client: &Client, configs: &[MachineConfig]) -> Result<Vec<Manifest>, ReadError> {
+    let refers = |config: &MachineConfig| {
+        let ignition = config.spec.config.as_ref();
+        ignition.is_some_and(|ignition| {
+            !remote::resolve(ignition, &RemoteContents::default())
+                .references
+                .is_empty()
+        })
+    };
+    if !configs
+        .iter()
+        .any(|config| !is_rendered(config) && refers(config))
+    {
+        return Ok(Vec::new());
+    }
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), names::NAMESPACE);
+    let selector = ListParams::default().labels(labels::REMOTE_CONTENTS);
+    let found = api
+        .list(&selector)
+        .await
+        .map(|list| list.items)
+        .unwrap_or_default();
+    let manifests = found.iter().map(|stored| {
+        let mut manifest = manifest("ConfigMap", stored)?;
+        "v1".clone_into(&mut manifest.api_version);
+        Ok(manifest)
+    });
+    manifests.collect()
+}
+
+/// Whether the generated configs depend on the versions of the nodes.
+fn has_additive_base(objects: &[Manifest]) -> bool {
+    let mut configs = objects.iter().filter(|object| object.kind == "ControllerConfig");
+    configs.any(|config| {
+        let config = config.decode::<ControllerConfig>();
+        config.is_ok_and(|config| config.base().is_ok_and(ClusterBase::is_additive))
+    })
 }
 
 /// Returns the targets of the pools.
@@ -183,15 +244,43 @@ pub fn is_rendered(config: &MachineConfig) -> bool {
 
 /// Reads the cluster's policies about changes.
 pub async fn rules(client: &Client) -> Result<AdministratorRules, ReadError> {
-    let api: Api<MachineConfiguration> = Api::all(client.clone());
-    let found = to_read_error(
-        api.get_opt(names::SINGLETON).await,
-        "read the disruption policies",
-    )?;
-    Ok(found
-        .as_ref()
-        .map(AdministratorRules::in_force)
-        .unwrap_or_default())
+    rules_on(client, base(client).await?).await
+}
+
+/// Like [`rules`], with the built-in policies of this base.
+pub async fn rules_on(client: &Client, base: ClusterBase) -> Result<AdministratorRules, ReadError> {
+    let attempt = "read the disruption policies";
+    let found = singleton::<MachineConfiguration>(client, names::SINGLETON, attempt).await?;
+    let found = match found {
+        Some(found) => Some(found),
+        None => singleton::<plain::MachineConfiguration>(client, names::SINGLETON, attempt)
+            .await?
+            .map(MachineConfiguration::from),
+    };
+    Ok(found.map_or_else(
+        || AdministratorRules::of_base(base),
+        |found| AdministratorRules::in_force(&found, base),
+    ))
+}
+
+/// Reads the base of the cluster. An unknown one has no rules, so that every change is expected to reboot.
+pub async fn base(client: &Client) -> Result<ClusterBase, ReadError> {
+    let attempt = "read the ControllerConfig";
+    let config = singleton::<ControllerConfig>(client, CONTROLLER_CONFIG_NAME, attempt).await?;
+    Ok(config.map_or_else(ClusterBase::default, |config| {
+        config.base().unwrap_or(ClusterBase::None)
+    }))
+}
+
+/// Reads a cluster-wide object; `None` if it or its kind does not exist.
+async fn singleton<K>(client: &Client, name: &str, attempt: &str) -> Result<Option<K>, ReadError>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    match Api::<K>::all(client.clone()).get_opt(name).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        found => to_read_error(found, attempt),
+    }
 }
 
 async fn list<K>(client: &Client, attempt: &str) -> Result<Vec<K>, ReadError>

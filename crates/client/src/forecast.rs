@@ -12,11 +12,12 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
-use mco_api::vocabulary::names;
-use mco_api::{ControllerConfig, MachineConfiguration, RolloutPolicy};
+use mco_api::vocabulary::{annotations, names};
+use mco_api::{ClusterBase, ControllerConfig, MachineConfiguration, RolloutPolicy};
 use mco_core::config::disruption::Drain;
 use mco_core::config::feature_gates::FeatureGates;
 use mco_core::config::manifest::{Manifest, ManifestError};
+use mco_core::config::node_versions::NodeVersions;
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::problem::Problem;
 use mco_core::config::render::{RenderIdentity, Rendered};
@@ -24,13 +25,14 @@ use mco_core::config::rules::AdministratorRules;
 use mco_core::generators::generated::condition::GenerationOutcome;
 use mco_core::generators::kubelet::profile;
 use mco_core::pipeline::GenerationError;
-use mco_core::pipeline::admission;
+use mco_core::pipeline::admission::{self, AdmissionContext};
 use mco_core::pipeline::bootstrap::{BootstrapCluster, Current};
 use mco_core::rollout::drain::{self, Blocker, Budgets, Eviction};
 use mco_core::rollout::policy::ChangeCosts;
 use mco_core::rollout::{PoolWaves, RolloutView, control_plane, waves};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::comparison::{self, ConfigComparison};
 use crate::explain::{self, Explanation};
@@ -208,12 +210,28 @@ fn applied_keys(object: &serde_json::Value, key: &str) -> BTreeSet<String> {
 
 fn problems(objects: &[Manifest], manifest: &Manifest) -> Vec<Problem> {
     let (group, _) = manifest.api_version.split_once('/').unwrap_or_default();
-    let checked = admission::check(group, &manifest.kind, &manifest.value);
+    let context = || admission_context(objects);
+    let checked = admission::check_on(context, group, &manifest.kind, &manifest.value);
     let mut problems = checked.and_then(Result::err).unwrap_or_default();
     if group == "config.openshift.io" && manifest.kind == "Node" && manifest.name == names::SINGLETON {
         problems.extend(skipped_profile(objects, manifest));
     }
     problems
+}
+
+/// Returns what admission depends on; objects that cannot be decoded are reported elsewhere.
+fn admission_context(objects: &[Manifest]) -> AdmissionContext {
+    let of_kind = |api_version: &'static str, kind: &'static str| {
+        let all = objects.iter();
+        all.filter(move |object| object.kind == kind && object.api_version == api_version)
+    };
+    let pools = of_kind("machineconfiguration.openshift.io/v1", "MachineConfigPool");
+    let nodes = of_kind("v1", "Node").filter_map(|node| node.decode::<Node>().ok());
+    AdmissionContext {
+        base: base(objects).unwrap_or_default(),
+        pools: pools.filter_map(|pool| pool.decode().ok()).collect(),
+        nodes: nodes.map(|node| NodeVersions::of(&node)).collect(),
+    }
 }
 
 /// Returns the problem of a prohibited latency profile, which the API server accepts but the controllers ignore.
@@ -294,14 +312,37 @@ pub fn rules(
     let controller_config: Option<ControllerConfig> =
         decoded(objects, "ControllerConfig", CONTROLLER_CONFIG_NAME)?;
     let feature_gate = decoded(objects, "FeatureGate", names::SINGLETON)?;
+    let controller_config = controller_config.unwrap_or_default();
+    let base = controller_config.base().unwrap_or(ClusterBase::None);
     // Without the gates of the release nothing is disabled.
-    let gates = FeatureGates::in_force(
-        feature_gate.as_ref(),
-        &controller_config.unwrap_or_default(),
-        None,
-    );
-    let rules = settings.map_or(otherwise, |settings| AdministratorRules::written(&settings));
+    let gates = FeatureGates::in_force(feature_gate.as_ref(), &controller_config, None);
+    let rules = settings.map_or(otherwise, |settings| AdministratorRules::written(&settings, base));
     Ok(rules.under(&gates.unwrap_or_default()))
+}
+
+/// Returns the base of these objects' cluster. An unknown one has no rules, so that every change is expected to reboot.
+pub fn base(objects: &[Manifest]) -> Result<ClusterBase, ManifestError> {
+    let config: Option<ControllerConfig> = decoded(objects, "ControllerConfig", CONTROLLER_CONFIG_NAME)?;
+    Ok(config.map_or_else(ClusterBase::default, |config| {
+        config.base().unwrap_or(ClusterBase::None)
+    }))
+}
+
+/// Returns the objects with another base, if there is one to change to.
+pub fn with_base(mut objects: Vec<Manifest>, base: Option<ClusterBase>) -> Vec<Manifest> {
+    let Some(base) = base else { return objects };
+    let is_config = |object: &&mut Manifest| object.kind == "ControllerConfig";
+    for object in objects.iter_mut().filter(is_config) {
+        let annotation = match base {
+            ClusterBase::OpenShift => Value::Null,
+            other => other.name().into(),
+        };
+        object.value["metadata"]["annotations"][annotations::BASE] = annotation;
+        if let Some(all) = object.value["metadata"]["annotations"].as_object_mut() {
+            all.retain(|_, value| !value.is_null());
+        }
+    }
+    objects
 }
 
 fn decoded<T: DeserializeOwned>(

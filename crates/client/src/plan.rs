@@ -59,7 +59,11 @@ pub async fn plan(
     edits: &[Edit],
     settings: &BootstrapSettings<'_>,
 ) -> Result<PlanReport, ClusterPlanError> {
-    let found = cluster::read(client).await?;
+    let mut found = cluster::read(client).await?;
+    if let Some(base) = settings.base {
+        found.rules = cluster::rules_on(client, base).await?;
+        found.add_nodes(base)?;
+    }
     ensure_exists(&found.objects, edits)?;
     let (_, mut refused) = forecast::edited(&found.objects, edits);
     refused.extend(cluster::refused_by_server(client, edits, &refused).await);
@@ -71,6 +75,7 @@ pub async fn plan(
     };
     let accepted: Vec<Edit> = edits.iter().filter(is_accepted).cloned().collect();
     let (after, _) = forecast::edited(&found.objects, &accepted);
+    let after = forecast::with_base(after, settings.base);
     // A MachineConfiguration among the edits determines the disruption of the other edits.
     let rules = forecast::rules(&after, found.rules)?;
     let after = bootstrap::changed(found.objects, after, settings).map_err(ClusterPlanError::Unusable)?;

@@ -115,7 +115,7 @@ pub fn check_node(node: &Node, server: Option<KubernetesVersion>) -> Requirement
         findings.push((
             RequirementStatus::Warning,
             format!(
-                "has no role and is not managed; label it with {}=",
+                "has no role and is in no built-in pool; label it with {}=, or select it with a pool of your own",
                 label::ROLE_WORKER
             ),
         ));

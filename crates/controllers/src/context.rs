@@ -18,6 +18,7 @@ use mco_runtime::object_name;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
+use crate::contents::ContentCache;
 use crate::events::ControllerEvents;
 use crate::generated_configs::GeneratedConfigStore;
 use crate::membership::MembershipIndex;
@@ -41,6 +42,7 @@ pub(crate) struct Context {
     pub membership: MembershipIndex,
     pub generated: GeneratedConfigStore,
     pub sources: SourceCache,
+    pub contents: ContentCache,
     pub renders: RenderStates,
     pub pinned_images: PinnedImageResults,
     /// Held by the rollout of a pool of etcd voters from its plan until its writes are done.
@@ -65,6 +67,7 @@ impl Context {
             membership: MembershipIndex::default(),
             generated: GeneratedConfigStore::default(),
             sources: SourceCache::default(),
+            contents: ContentCache::default(),
             renders: RenderStates::default(),
             pinned_images: PinnedImageResults::default(),
             voters: tokio::sync::Mutex::default(),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use mco_api::ClusterBase;
 use mco_api::machine_configuration::{
     MACHINE_CONFIGURATION_NAME, NodeDisruptionPolicies, NodeDisruptionPolicyStatus,
 };
@@ -19,10 +20,14 @@ const MANAGER: FieldManager = FieldManager::new("machine-config-controller-polic
 /// Writes the policy that is in force.
 pub(crate) async fn reconcile(ctx: Arc<Context>, (): ()) -> Result<Requeue, Error> {
     let name = MACHINE_CONFIGURATION_NAME;
-    let Some(settings) = ctx.stores.machine_configurations.get(name) else {
+    let Some(settings) = ctx.stores.machine_configuration() else {
         return Ok(Requeue::OnChange);
     };
-    let policy = AdministratorRules::written(&settings).policy;
+    let config = ctx.controller_config();
+    let base = config.map_or_else(ClusterBase::default, |config| {
+        config.base().unwrap_or(ClusterBase::None)
+    });
+    let policy = AdministratorRules::written(&settings, base).policy;
     let before = settings.status.clone().unwrap_or_default();
     let mut after = before.clone();
     after.observed_generation = settings.metadata.generation.unwrap_or_default();
@@ -37,12 +42,17 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, (): ()) -> Result<Requeue, Erro
         return Ok(Requeue::OnChange);
     }
     let patch = json!({"status": patch::diff(&before, &after)});
-    let store = &ctx.stores.machine_configurations;
-    let written = store.patch_status(&ctx.api(), name, MANAGER, &patch).await;
-    if written
-        .map_err(Error::api("writing the status of the MachineConfiguration"))?
-        .is_some()
-    {
+    let stores = &ctx.stores;
+    let is_written = if stores.machine_configurations.get(name).is_some() {
+        let store = &stores.machine_configurations;
+        let written = store.patch_status(&ctx.api(), name, MANAGER, &patch).await;
+        written.map(|written| written.is_some())
+    } else {
+        let store = &stores.plain_machine_configurations;
+        let written = store.patch_status(&ctx.api(), name, MANAGER, &patch).await;
+        written.map(|written| written.is_some())
+    };
+    if is_written.map_err(Error::api("writing the status of the MachineConfiguration"))? {
         info!("published the node disruption policy");
     }
     Ok(Requeue::OnChange)

@@ -9,6 +9,7 @@ use kube::api::DeleteParams;
 use mco_api::MachineConfig;
 use mco_core::config::parsed_config::SourceConfig;
 use mco_core::generators::generated::{self, Generator};
+use mco_core::generators::templates::TemplateConfig;
 use mco_core::pipeline::{BaseConfigs, GeneratedConfig};
 use mco_runtime::patch::unless_gone;
 use mco_runtime::{FieldManager, Requeue, is_already_exists, object_name};
@@ -224,7 +225,11 @@ pub(crate) async fn publish(
     enqueue_dependents(ctx, &names, &changes);
     for metadata in ctx.stores.config_metadata.all() {
         let name = object_name(&metadata.metadata);
-        if generated::generator_of(&metadata.metadata) == Some(generator)
+        // Base configs stay while their role may be added again, but not on a base that has none.
+        let is_left_behind = generator == Generator::Templates
+            && !base.base.has_templates()
+            && TemplateConfig::is_owned(&metadata.metadata);
+        if (is_left_behind || generated::generator_of(&metadata.metadata) == Some(generator))
             && !names.contains(name)
             && let Err(problem) = delete(ctx, name).await
         {

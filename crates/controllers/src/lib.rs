@@ -5,6 +5,7 @@
 //! metadata is cached.
 
 mod certificates;
+mod contents;
 mod context;
 mod control_plane;
 mod disruption_policy;

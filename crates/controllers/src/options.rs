@@ -10,6 +10,7 @@ use kube::Client;
 use mco_core::config::skew::ControllerVersions;
 use mco_core::generators::templates::TemplateTree;
 use mco_core::rollout::drain::timing;
+use mco_http::fetch::Network;
 use mco_http::metrics::ScrapeAccess;
 
 use crate::metrics::Metrics;
@@ -40,6 +41,8 @@ pub struct Options {
     pub kept_configs: usize,
     /// The minimum time between two renders of a pool.
     pub render_interval: Duration,
+    /// Private networks that remote contents may be fetched from.
+    pub contents_networks: Vec<Network>,
     pub clock: Clock,
 }
 
@@ -58,6 +61,7 @@ impl Options {
             metrics_access: ScrapeAccess::default(),
             kept_configs: 10,
             render_interval: crate::reconcilers::RENDER_INTERVAL,
+            contents_networks: Vec::new(),
             clock: Clock::default(),
         }
     }

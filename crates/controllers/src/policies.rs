@@ -337,13 +337,11 @@ async fn learn_costs(ctx: &Context, policy: &RolloutPolicy, snapshot: &PolicySna
     if missing.is_empty() {
         return;
     }
-    let settings = ctx
-        .stores
-        .machine_configurations
-        .get(mco_api::vocabulary::names::SINGLETON);
+    let settings = ctx.stores.machine_configuration();
+    let base = ctx.base().map(|configs| configs.base).unwrap_or_default();
     let rules = settings.as_ref().map_or_else(
-        || AdministratorRules::in_force(&MachineConfiguration::default()),
-        |settings| AdministratorRules::in_force(settings),
+        || AdministratorRules::in_force(&MachineConfiguration::default(), base),
+        |settings| AdministratorRules::in_force(settings, base),
     );
     let mut configs: HashMap<String, Option<ParsedConfig>> = HashMap::new();
     let mut learned = Vec::new();

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mco_core::config::remote::ContentKey;
 use mco_core::generators::generated::Generator;
 use mco_runtime::{Debounce, Queue, run_worker};
 use tokio::task::JoinSet;
@@ -12,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Context;
 use crate::options::Options;
 use crate::{
-    control_plane, disruption_policy, drain, gates, generated_configs, generators, machine_config_nodes,
-    os_streams, pinned_images, policies, render, rendered_config_gc, rollout, source_cache,
+    contents, control_plane, disruption_policy, drain, gates, generated_configs, generators,
+    machine_config_nodes, os_streams, pinned_images, policies, render, rendered_config_gc, rollout,
+    source_cache,
 };
 
 /// `field: Key = "name in logs", debouncing, concurrency, reconcile function;`
@@ -51,6 +53,8 @@ macro_rules! reconcilers {
 reconcilers! {
     /// Fetches source MachineConfigs, by name.
     sources: String = "source-cache", immediate, per_object, source_cache::reconcile;
+    /// Fetches the remote contents of source MachineConfigs, by hash.
+    contents: ContentKey = "remote-contents", immediate, per_pool, contents::reconcile;
     /// Restores generated MachineConfigs that were edited or deleted, by name.
     enforcement: String = "generated-configs", immediate, per_object, generated_configs::reconcile;
     generators: Generator = "generator", generate, per_generator, generators::reconcile;

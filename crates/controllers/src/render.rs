@@ -62,6 +62,10 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
                 Ok(Err(RenderFailure::Select(SelectError::SelectsEverything { .. }))) => {
                     return selects_everything(&ctx, &pool).await;
                 }
+                // The contents enqueue the pool when they arrive, or when they cannot be fetched.
+                Ok(Err(fetching @ RenderFailure::Fetching(_))) => {
+                    return blocked(&ctx, &pool, fetching.to_string()).await;
+                }
                 Ok(Err(failure)) => RenderResult::Failed(failure.to_string()),
                 Err(failed) => RenderResult::Failed(failed.to_string()),
             }
@@ -275,7 +279,7 @@ async fn gather(ctx: &Context, pool: &Arc<MachineConfigPool>) -> Result<Gathered
     if let Some(problem) = malformed {
         return Ok(GatheredInputs::Failed(problem));
     }
-    let settings = ctx.stores.machine_configurations.get(names::SINGLETON);
+    let settings = ctx.stores.machine_configuration();
     let overrides = settings
         .map(|settings| Overrides::of(&settings))
         .unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Removes from watched objects what no controller reads, because a cluster has thousands of them.
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeSystemInfo};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use kube::Resource;
 use mco_api::MachineConfigNode;
@@ -18,7 +18,7 @@ pub(crate) fn without_managed_fields<K: Resource>(object: &mut K) {
     object.meta_mut().managed_fields = None;
 }
 
-/// Keeps labels, our annotations, spec and conditions of a Node; its list of images alone is larger than everything
+/// Keeps labels, our annotations, spec, conditions and the versions of kubelet and runtime of a Node; its list of images alone is larger than everything
 /// else. Of the managed fields only the owner of the cordon is kept, see [`cordon::of_node`].
 pub(crate) fn node(node: &mut Node) {
     let entries = node.metadata.managed_fields.take().unwrap_or_default();
@@ -49,8 +49,14 @@ pub(crate) fn node(node: &mut Node) {
             condition.last_heartbeat_time = None;
             condition.message = None;
         }
+        let node_info = status.node_info.take().map(|info| NodeSystemInfo {
+            kubelet_version: info.kubelet_version,
+            container_runtime_version: info.container_runtime_version,
+            ..NodeSystemInfo::default()
+        });
         *status = k8s_openapi::api::core::v1::NodeStatus {
             conditions,
+            node_info,
             ..k8s_openapi::api::core::v1::NodeStatus::default()
         };
     }

@@ -6,20 +6,22 @@ use std::sync::atomic::Ordering;
 use k8s_openapi::api::core::v1::Node;
 use kube::Resource;
 use kube::api::PartialObjectMeta;
+use kube::core::object::HasSpec;
 use mco_api::foreign::cluster_version::ClusterVersion;
 use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::foreign::scheduler::Scheduler;
 use mco_api::machine_config_pool::MachineConfigPoolSpec;
-use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
+use mco_api::machine_configuration::MachineConfigurationSpec;
 use mco_api::vocabulary::annotations::{self, node as annotation};
 use mco_api::vocabulary::conditions::{machine_config_node as condition, pool as pool_condition};
 use mco_api::vocabulary::events;
 use mco_api::vocabulary::labels::node as label;
 use mco_api::vocabulary::names;
 use mco_api::{
-    ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration,
-    MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet, RolloutPolicy,
+    ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig,
+    OSImageStream, PinnedImageSet, RolloutPolicy,
 };
+use mco_core::config::node_versions::NodeVersions;
 use mco_core::config::rendered_configs;
 use mco_core::generators::boot_images;
 use mco_core::generators::generated::Generator;
@@ -146,6 +148,21 @@ fn enqueue_custom_renders(ctx: &Context) {
     }
 }
 
+/// Generates again when the versions of a node change, or its pool, on a base whose configs depend on them.
+fn enqueue_for_versions(ctx: &Context, change: &ObjectChange<'_, Node>) {
+    let versions = |node: Option<&Arc<Node>>| node.map(|node| NodeVersions::of(node));
+    if ctx.base().is_some_and(|base| base.base.is_additive()) && versions(change.old) != versions(change.new)
+    {
+        for generator in [
+            Generator::Kubelet,
+            Generator::ContainerRuntime,
+            Generator::Registries,
+        ] {
+            ctx.queues.generators.enqueue(generator);
+        }
+    }
+}
+
 /// A change of a policy, or of what is recorded about it, changes the plans of its pools.
 pub(crate) fn rollout_policy(ctx: &Context, change: &ObjectChange<'_, RolloutPolicy>) {
     let (old, new) = (change.old, change.new);
@@ -192,6 +209,7 @@ pub(crate) fn node(ctx: &Context, change: &ObjectChange<'_, Node>) {
             }
         }
     }
+    enqueue_for_versions(ctx, change);
     let annotation_changed = |keys: &[&str]| {
         let of = |node: Option<&Arc<Node>>, key: &str| {
             node.and_then(|node| node.metadata.annotations.as_ref()?.get(key).cloned())
@@ -244,7 +262,10 @@ fn set_pool_alert(ctx: &Context, node: &str, claim: IgnoredClaim) {
 
 /// No pool counts a contested node, so the reason is reported on the node and on each pool that selects it.
 fn report_contested(ctx: &Context, contested: &ContestedNode) {
-    let message = format!("{contested}: {}", contested.pools.join(", "));
+    let message = format!(
+        "{contested}: {}. Remove a label from the node, or exclude it in one nodeSelector with DoesNotExist",
+        contested.pools.join(", ")
+    );
     warn!(node = contested.node, "{message}");
     let event = PlannedEvent::warning(events::rollout::CONTESTED_NODE, message);
     if let Some(node) = ctx.stores.nodes.get(&contested.node) {
@@ -311,6 +332,7 @@ pub(crate) fn controller_config(ctx: &Context, change: &ObjectChange<'_, Control
     if old != new {
         // Renders are enqueued when every generator has run.
         ctx.queues.generators.enqueue(Generator::Templates);
+        ctx.queues.disruption_policy.enqueue(());
         update_boot_image_metric(ctx);
     }
     let certificates = |config: Option<&Arc<ControllerConfig>>| {
@@ -335,9 +357,12 @@ pub(crate) fn spec_or_metadata_changed<K: Resource>(change: &ObjectChange<'_, K>
     change.old.map(shape) != change.new.map(shape)
 }
 
-pub(crate) fn machine_configuration(ctx: &Context, change: &ObjectChange<'_, MachineConfiguration>) {
-    let overrides = |settings: Option<&Arc<MachineConfiguration>>| {
-        settings.and_then(|settings| settings.spec.irreconcilable_validation_overrides.clone())
+pub(crate) fn machine_configuration<K>(ctx: &Context, change: &ObjectChange<'_, K>)
+where
+    K: HasSpec<Spec = MachineConfigurationSpec>,
+{
+    let overrides = |settings: Option<&Arc<K>>| {
+        settings.and_then(|settings| settings.spec().irreconcilable_validation_overrides.clone())
     };
     if overrides(change.old) != overrides(change.new) {
         // A change that was irreconcilable may be rendered now.
@@ -349,7 +374,7 @@ pub(crate) fn machine_configuration(ctx: &Context, change: &ObjectChange<'_, Mac
 
 /// The operator reports what is enforced; whether that needs an alert depends on the platform as well.
 fn update_boot_image_metric(ctx: &Context) {
-    let settings = ctx.stores.machine_configurations.get(MACHINE_CONFIGURATION_NAME);
+    let settings = ctx.stores.machine_configuration();
     let enforced = settings.as_ref().and_then(|settings| {
         settings
             .status

@@ -23,7 +23,7 @@ use mco_api::vocabulary::names::{self, CLUSTER_VERSION, SINGLETON, config_map, s
 use mco_api::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
     MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
-    RolloutPolicy,
+    RolloutPolicy, plain,
 };
 use mco_core::generators::generated::Generator;
 use mco_runtime::{Lenient, ObjectChange, Store};
@@ -82,6 +82,8 @@ watched_kinds! {
     };
     machine_configurations: MachineConfiguration =
         named(SINGLETON), without_managed_fields, on::machine_configuration;
+    plain_machine_configurations: plain::MachineConfiguration =
+        named(SINGLETON), without_managed_fields, on::machine_configuration;
     os_configs: MachineOSConfig = everywhere, without_managed_fields, on::os_config;
     os_builds: MachineOSBuild = everywhere, without_managed_fields, on::os_build;
     os_streams: OSImageStream = named(SINGLETON), without_managed_fields, on::os_stream;
@@ -93,6 +95,8 @@ watched_kinds! {
     images: Image = named(SINGLETON), without_managed_fields, registries;
     digest_mirrors: ImageDigestMirrorSet = everywhere, without_managed_fields, registries;
     tag_mirrors: ImageTagMirrorSet = everywhere, without_managed_fields, registries;
+    plain_digest_mirrors: plain::ImageDigestMirrorSet = everywhere, without_managed_fields, registries;
+    plain_tag_mirrors: plain::ImageTagMirrorSet = everywhere, without_managed_fields, registries;
     content_policies: ImageContentSourcePolicy = everywhere, without_managed_fields, registries;
     cluster_image_policies: ClusterImagePolicy = everywhere, without_managed_fields, registries;
     image_policies: ImagePolicy = everywhere, without_managed_fields, registries;
@@ -107,6 +111,14 @@ watched_kinds! {
 }
 
 impl WatchStores {
+    /// Returns the cluster's MachineConfiguration, of whichever group it is.
+    pub fn machine_configuration(&self) -> Option<Arc<MachineConfiguration>> {
+        self.machine_configurations.get(SINGLETON).or_else(|| {
+            let plain = self.plain_machine_configurations.get(SINGLETON)?;
+            Some(Arc::new(Arc::unwrap_or_clone(plain).into()))
+        })
+    }
+
     /// Keeps objects that can no longer be decoded where their absence has an effect: nodes would change their pool,
     /// and settings would fall back to defaults. Nodes are left out; user configs are left out as well, and stop only
     /// their generator.
@@ -117,6 +129,7 @@ impl WatchStores {
             config_metadata: self.config_metadata.keep_last_readable(),
             controller_configs: self.controller_configs.keep_last_readable(),
             machine_configurations: self.machine_configurations.keep_last_readable(),
+            plain_machine_configurations: self.plain_machine_configurations.keep_last_readable(),
             os_configs: self.os_configs.keep_last_readable(),
             os_builds: self.os_builds.keep_last_readable(),
             os_streams: self.os_streams.keep_last_readable(),
@@ -143,6 +156,8 @@ impl WatchStores {
                 self.images.unreadable(),
                 self.digest_mirrors.unreadable(),
                 self.tag_mirrors.unreadable(),
+                self.plain_digest_mirrors.unreadable(),
+                self.plain_tag_mirrors.unreadable(),
                 self.content_policies.unreadable(),
                 self.cluster_image_policies.unreadable(),
                 self.image_policies.unreadable(),

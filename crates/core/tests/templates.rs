@@ -44,6 +44,7 @@ fn render(config: &ControllerConfig, tree: &TemplateTree) -> Result<Vec<Template
     templates::render(
         tree,
         &TemplateInputs {
+            serving_certificates: true,
             spec: &config.spec,
             pull_secret: r#"{"auths":{}}"#,
             tls: tls_profile::settings(None),

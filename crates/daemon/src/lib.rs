@@ -5,6 +5,7 @@
 
 pub mod adoption;
 pub mod agent;
+pub mod apiserver_watcher;
 pub mod apply;
 pub mod boot_proof;
 pub mod config;

@@ -25,6 +25,8 @@ pub use enter::run_within;
 pub use machine::{Machine, MachineError};
 pub use path::{PathError, RootedPath};
 pub use power::{BootId, Power, PowerError, Reboot, SimulatedPower, SystemdPower, random_name};
-pub use root::{Attributes, Durability, FileEntry, FileKind, FileOwner, FsError, Ownership, Root};
+pub use root::{
+    Attributes, Durability, FileEntry, FileKind, FileOwner, FsError, FsOperation, FsRecorder, Ownership, Root,
+};
 pub use service_manager::ServiceManager;
 pub use watch::{WatchedState, Watcher};

@@ -12,7 +12,7 @@ use crate::directory;
 use crate::os::{self, OperatingSystem, OsBackend, OsError, SimulatedOs};
 use crate::power::{Power, SimulatedPower, SystemdPower};
 use crate::root::{FsError, Ownership, Root};
-use crate::runtime::{ContainerRuntime, Crio, SimulatedRuntime};
+use crate::runtime::{ContainerRuntime, DetectedRuntime, SimulatedRuntime};
 use crate::systemd::{Bus, Services, SimulatedServices, SystemdServices};
 
 /// Paths that only exist below the root of a booted machine: systemd's marker, and the kernel's boot ID.
@@ -57,7 +57,7 @@ impl Machine {
             root,
             services: Box::new(SystemdServices::new(bus.clone(), Arc::clone(&commands))),
             os,
-            runtime: Box::new(Crio::new(Arc::clone(&commands))),
+            runtime: Box::new(DetectedRuntime::new(&commands)),
             power: Box::new(SystemdPower {
                 bus: Some(bus),
                 commands,

@@ -5,6 +5,7 @@ use std::io::{self, BufRead as _, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
+use mco_api::ClusterBase;
 pub use mco_client::text::count;
 use mco_core::config::manifest::{self, LARGEST_FILE, Manifest};
 use mco_core::generators::templates::TemplateTree;
@@ -13,9 +14,10 @@ use mco_core::pipeline::bootstrap::{self, BootstrapCluster, BootstrapSettings};
 use mco_core::pipeline::offline::Inventory;
 use serde_json::Value;
 
-use crate::cli::BaseArguments;
+use crate::cli::{BaseArguments, ResolveArguments};
 use crate::commands::VERSION;
 use crate::output;
+use crate::remote;
 
 /// File extensions of manifests in a directory.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
@@ -46,8 +48,12 @@ pub fn manifests(paths: &[PathBuf]) -> anyhow::Result<Manifests> {
 
 /// Reads a directory as a cluster and generates the configs that derive from its objects. Anything that cannot be
 /// parsed is an error; unknown kinds are only reported.
-pub fn cluster(path: &Path, base: &BaseArguments) -> anyhow::Result<BootstrapCluster> {
-    let manifests = manifests(&[path.to_owned()])?;
+pub fn cluster(
+    path: &Path,
+    base: &BaseArguments,
+    remote: &ResolveArguments,
+) -> anyhow::Result<BootstrapCluster> {
+    let mut manifests = manifests(&[path.to_owned()])?;
     if manifests.unreadable > 0 {
         bail!(
             "{}: {} cannot be used",
@@ -55,6 +61,7 @@ pub fn cluster(path: &Path, base: &BaseArguments) -> anyhow::Result<BootstrapClu
             count(manifests.unreadable, "manifest")
         );
     }
+    manifests.read.extend(fetched(&manifests.read, remote)?);
     let base = BaseInputs::read(base)?;
     let cluster = bootstrap::assemble(manifests.read, &base.settings()).map_err(|errors| {
         for error in &errors {
@@ -70,13 +77,34 @@ pub fn cluster(path: &Path, base: &BaseArguments) -> anyhow::Result<BootstrapClu
     for warning in &cluster.warnings {
         output::warning(warning);
     }
-    if cluster.inventory.configs.is_empty() {
+    if cluster.inventory.configs.is_empty() && base.base.is_none_or(ClusterBase::has_templates) {
         bail!(
             "{}: no MachineConfig found; is this the right directory?",
             path.display()
         );
     }
     Ok(cluster)
+}
+
+/// Returns the remote contents of the MachineConfigs. Those that cannot be fetched are reported, here and by the pools
+/// that need them.
+fn fetched(manifests: &[Manifest], arguments: &ResolveArguments) -> anyhow::Result<Vec<Manifest>> {
+    let mut stored: Vec<Manifest> = Vec::new();
+    for manifest in manifests {
+        let resolved = remote::resolve(manifest, arguments)?;
+        for (reference, why) in &resolved.failed {
+            output::problem(format!(
+                "{}: {} {:?}: {}: {} cannot be fetched: {why}",
+                manifest.origin,
+                manifest.kind,
+                manifest.name,
+                reference.field,
+                reference.shown_url()
+            ));
+        }
+        stored.extend(resolved.stored);
+    }
+    Ok(stored)
 }
 
 /// The files that the options about the base configuration refer to.
@@ -86,6 +114,7 @@ pub struct BaseInputs {
     pull_secret: Option<String>,
     payload_version: Option<String>,
     stage: Option<ClusterStage>,
+    base: Option<ClusterBase>,
 }
 
 impl BaseInputs {
@@ -95,6 +124,7 @@ impl BaseInputs {
             pull_secret: base.pull_secret.as_deref().map(pull_secret).transpose()?,
             payload_version: base.payload_version.clone(),
             stage: base.stage.map(ClusterStage::from),
+            base: base.base,
         })
     }
 
@@ -105,6 +135,7 @@ impl BaseInputs {
             controller_version: VERSION,
             payload_version: self.payload_version.as_deref(),
             stage: self.stage,
+            base: self.base,
         }
     }
 }

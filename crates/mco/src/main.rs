@@ -7,6 +7,7 @@ mod input;
 mod leader;
 mod log;
 mod output;
+mod remote;
 mod rotating_file;
 mod runtime;
 mod screen;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    let arguments = cli::Cli::parse();
+    let arguments = cli::Cli::parse_from(cli::translate(std::env::args_os()));
     match commands::run(arguments) {
         Ok(outcome) => outcome.into(),
         Err(error) => {

@@ -32,6 +32,8 @@ pub enum ClusterError {
         #[source]
         source: serde_json::Error,
     },
+    #[error("{0}")]
+    Profile(String),
     #[error("a manifest of ours lacks {0}")]
     Manifest(&'static str),
 }

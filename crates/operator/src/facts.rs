@@ -335,6 +335,9 @@ async fn is_single_control_plane(cluster: &OperatorClient) -> Result<bool, Clust
 
 /// The images of the templates, by their names there and in a release's `images.json`. A template prints `<no value>`
 /// for a missing image, so each has an entry, possibly empty.
+///
+/// `machineConfigOperator` is an image with the programs `machine-config-daemon` and `apiserver-watcher`, run as root: the
+/// release's, or ours, which has them as links.
 const TEMPLATE_IMAGES: [(&str, &str); 9] = [
     ("machineConfigOperator", "machineConfigOperator"),
     ("apiServerWatcherKey", "machineConfigOperator"),

@@ -17,6 +17,7 @@ pub mod manifests;
 mod metrics;
 mod options;
 mod pace;
+pub mod profile;
 mod progress;
 mod report;
 mod run;

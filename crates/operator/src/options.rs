@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use mco_api::ClusterBase;
 use tokio::sync::watch;
 
 use crate::log_levels::LogLevels;
 use crate::metrics::OperatorMetrics;
+use crate::profile::ProfileOptions;
 
 /// Resync interval.
 const RESYNC: Duration = Duration::from_mins(5);
@@ -30,6 +32,8 @@ pub struct OperatorOptions {
     /// default. By default the API server's host.
     pub config_server: Option<String>,
     pub workloads: OperandMode,
+    /// The base and the optional components. By default everything that OpenShift has.
+    pub profile: ProfileOptions,
     pub ignition_tokens: IgnitionTokens,
     /// The validating webhook; `None` where the API server calls admission itself.
     pub webhook: Option<Webhook>,
@@ -92,6 +96,10 @@ impl OperatorOptions {
             api_server_url: None,
             config_server: None,
             workloads: OperandMode::default(),
+            profile: ProfileOptions {
+                base: Some(ClusterBase::OpenShift),
+                ..ProfileOptions::default()
+            },
             ignition_tokens: IgnitionTokens::default(),
             webhook: None,
             resync: RESYNC,

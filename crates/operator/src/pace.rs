@@ -41,9 +41,9 @@ impl SyncPace {
         (QUIET_PERIOD * 2u32.pow(doublings)).min(LONGEST_QUIET_PERIOD)
     }
 
-    /// Records a sync. One that only reported the status changes no backoff.
+    /// Records a sync. Only a full one changes the backoff.
     pub fn done(&mut self, work: Work, is_well: bool, now: Instant) {
-        if work == Work::Status {
+        if work != Work::Everything {
             return;
         }
         let follows = self.since_everything(now) < BURST;

@@ -144,6 +144,18 @@ impl SyncProgress {
         work.boxed()
     }
 
+    /// Runs a step again if it was part of this sync.
+    pub async fn again<E: Display>(
+        &mut self,
+        step: SyncStep,
+        work: impl Future<Output = Result<SyncResult, E>> + Send,
+    ) {
+        if self.of(step).is_some() {
+            self.remove(step);
+            self.settle(step, work).await;
+        }
+    }
+
     /// Runs a step that returns a value.
     pub fn find<'a, T: Send, E: Display>(
         &'a mut self,
@@ -209,6 +221,13 @@ impl SyncProgress {
 
     pub fn has_failed(&self) -> bool {
         self.failures().next().is_some()
+    }
+
+    /// Returns whether all steps wrote what they write; some may wait.
+    pub fn is_applied(&self) -> bool {
+        let is_missing =
+            |outcome: &SyncOutcome| matches!(outcome, SyncOutcome::Failed(_) | SyncOutcome::Skipped(_));
+        !self.outcomes.iter().any(|(_, outcome)| is_missing(outcome))
     }
 
     /// Returns whether all steps succeeded and none waits.

@@ -1,12 +1,14 @@
 //! Writes the ClusterOperator, and events when its version or degradation changes.
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource as _;
 use kube::api::Patch;
-use mco_api::MachineConfigPool;
+use mco_api::crd::CompanionKinds;
 use mco_api::foreign::cluster_operator::{ClusterOperator, ClusterOperatorSpec, ClusterOperatorStatus};
 use mco_api::vocabulary::{events, names};
+use mco_api::{MachineConfigPool, plain};
 use mco_runtime::{EventQueue, EventType, Repeats};
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -28,24 +30,39 @@ pub(crate) struct Story<'a> {
     pub pools: &'a [MachineConfigPool],
     pub evaluation: Option<&'a str>,
     pub boot_images: Option<&'a str>,
+    /// Whether the state is a ClusterOperator's or, on clusters without that kind, of our own one.
+    pub kinds: CompanionKinds,
 }
 
 /// Creates the ClusterOperator if there is none, so that the bootstrap of a cluster can be followed.
-pub(crate) async fn announce(cluster: &OperatorClient) -> Result<(), ClusterError> {
-    if cluster
-        .find::<ClusterOperator>(names::CLUSTER_OPERATOR)
-        .await?
-        .is_none()
-    {
-        let created = create(cluster).await?;
-        write(cluster, &created, cluster_operator::initial(&now())).await?;
+pub(crate) async fn announce(cluster: &OperatorClient, kinds: CompanionKinds) -> Result<(), ClusterError> {
+    if find(cluster, kinds).await?.is_none() {
+        let created = create(cluster, kinds).await?;
+        write(cluster, kinds, &created, cluster_operator::initial(&now())).await?;
     }
     Ok(())
 }
 
+async fn find(
+    cluster: &OperatorClient,
+    kinds: CompanionKinds,
+) -> Result<Option<ClusterOperator>, ClusterError> {
+    let name = names::CLUSTER_OPERATOR;
+    match kinds {
+        CompanionKinds::OpenShift => cluster.find::<ClusterOperator>(name).await,
+        CompanionKinds::Plain => {
+            let found = cluster.find::<plain::MachineConfigOperator>(name).await?;
+            Ok(found.map(ClusterOperator::from))
+        }
+    }
+}
+
 /// Returns the release that was deployed last, if any.
-pub(crate) async fn deployed(cluster: &OperatorClient) -> Result<Option<String>, ClusterError> {
-    let found = cluster.find::<ClusterOperator>(names::CLUSTER_OPERATOR).await?;
+pub(crate) async fn deployed(
+    cluster: &OperatorClient,
+    kinds: CompanionKinds,
+) -> Result<Option<String>, ClusterError> {
+    let found = find(cluster, kinds).await?;
     let status = found.and_then(|found| found.status);
     let deployed = status.as_ref().and_then(cluster_operator::deployed);
     Ok(deployed.map(str::to_owned))
@@ -57,9 +74,10 @@ pub(crate) async fn report(
     options: &OperatorOptions,
     story: &Story<'_>,
 ) -> Result<(), ClusterError> {
-    let object = match cluster.find::<ClusterOperator>(names::CLUSTER_OPERATOR).await? {
+    let kinds = story.kinds;
+    let object = match find(cluster, kinds).await? {
         Some(found) => found,
-        None => create(cluster).await?,
+        None => create(cluster, kinds).await?,
     };
     let before = object
         .status
@@ -79,21 +97,45 @@ pub(crate) async fn report(
     if object.status.as_ref() == Some(&after) {
         return Ok(());
     }
-    write(cluster, &object, after.clone()).await?;
-    record_events(cluster, &object, &before, &after).await;
+    write(cluster, kinds, &object, after.clone()).await?;
+    let reference = match kinds {
+        CompanionKinds::OpenShift => object.object_ref(&()),
+        CompanionKinds::Plain => {
+            let own = plain::MachineConfigOperator {
+                metadata: object.metadata.clone(),
+                ..plain::MachineConfigOperator::default()
+            };
+            own.object_ref(&())
+        }
+    };
+    record_events(cluster, &reference, &before, &after).await;
     Ok(())
 }
 
-async fn create(cluster: &OperatorClient) -> Result<ClusterOperator, ClusterError> {
-    let object = ClusterOperator::new(names::CLUSTER_OPERATOR, ClusterOperatorSpec::default());
-    let answer = cluster.all().create(&OPERATOR.post_params(), &object).await;
-    answer.map_err(failed("creating", described))
+async fn create(cluster: &OperatorClient, kinds: CompanionKinds) -> Result<ClusterOperator, ClusterError> {
+    let (name, spec) = (names::CLUSTER_OPERATOR, ClusterOperatorSpec::default());
+    let parameters = OPERATOR.post_params();
+    match kinds {
+        CompanionKinds::OpenShift => {
+            let object = ClusterOperator::new(name, spec);
+            let answer = cluster.all().create(&parameters, &object).await;
+            answer.map_err(failed("creating", described))
+        }
+        CompanionKinds::Plain => {
+            let object = plain::MachineConfigOperator::new(name, spec);
+            let answer = cluster.all().create(&parameters, &object).await;
+            answer
+                .map(ClusterOperator::from)
+                .map_err(failed("creating", described))
+        }
+    }
 }
 
 /// Writes the whole status with the resource version as precondition; on conflict the next sync starts from the newer
 /// one.
 async fn write(
     cluster: &OperatorClient,
+    kinds: CompanionKinds,
     object: &ClusterOperator,
     status: ClusterOperatorStatus,
 ) -> Result<(), ClusterError> {
@@ -109,15 +151,19 @@ async fn write(
     for key in gone(before, status.extension.as_ref()) {
         patch["status"]["extension"][key] = Value::Null;
     }
-    let api = cluster.all::<ClusterOperator>();
-    let answer = api
-        .patch_status(
-            names::CLUSTER_OPERATOR,
-            &OPERATOR.patch_params(),
-            &Patch::Merge(patch),
-        )
-        .await;
-    answer.map(|_| ()).map_err(failed("updating", described))
+    let (name, parameters) = (names::CLUSTER_OPERATOR, OPERATOR.patch_params());
+    let patch = Patch::Merge(patch);
+    let answer = match kinds {
+        CompanionKinds::OpenShift => {
+            let api = cluster.all::<ClusterOperator>();
+            api.patch_status(name, &parameters, &patch).await.map(|_| ())
+        }
+        CompanionKinds::Plain => {
+            let api = cluster.all::<plain::MachineConfigOperator>();
+            api.patch_status(name, &parameters, &patch).await.map(|_| ())
+        }
+    };
+    answer.map_err(failed("updating", described))
 }
 
 /// Returns the members of an extension that the next one does not have.
@@ -137,7 +183,7 @@ fn described() -> String {
 /// Writes an event for a new version and for a new degradation. A failure is only logged.
 async fn record_events(
     cluster: &OperatorClient,
-    object: &ClusterOperator,
+    object: &ObjectReference,
     before: &ClusterOperatorStatus,
     after: &ClusterOperatorStatus,
 ) {
@@ -148,7 +194,7 @@ async fn record_events(
     };
     let (recorder, writer) = queue.open();
     let record = |type_, reason, message| {
-        recorder.record(REPORTER, object.object_ref(&()), type_, reason, message);
+        recorder.record(REPORTER, object.clone(), type_, reason, message);
     };
     let (old, new) = (
         cluster_operator::deployed(before),

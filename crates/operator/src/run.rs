@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::Client;
-use mco_api::crd::CustomResourceDefinition;
-use mco_api::{MachineConfigPool, MachineConfiguration};
+use mco_api::crd::{CompanionKinds, CustomResourceDefinition};
+use mco_api::vocabulary::names;
+use mco_api::{ClusterBase, MachineConfigPool, MachineConfiguration, OSImageStream};
 use mco_http::metrics::{ScrapeAccess, serve_metrics};
 use mco_http::tls::{CertificateStore, TlsError};
 use thiserror::Error;
@@ -27,9 +28,10 @@ use crate::cluster_operator::{self, ReleaseVersions};
 use crate::controller_config::release_version;
 use crate::facts::{self, FactGroup, KnownFacts, ObservedFacts};
 use crate::log_levels::LogLevels;
-use crate::manifests::{self, ManifestSettings};
+use crate::manifests::{self, ManifestSettings, ParameterKinds};
 use crate::options::{MetricsAccess, OperandMode, OperatorOptions};
 use crate::pace::SyncPace;
+use crate::profile::{self, BaseEvidence, ClusterProfile};
 use crate::progress::{SyncOutcome, SyncProgress, SyncResult, SyncStep};
 use crate::report::{self, Story};
 use crate::steps::rendering::{RenderingError, Rotation};
@@ -144,6 +146,11 @@ struct Operator {
     evaluation: Option<String>,
     /// Why boot images block an upgrade.
     boot_images: Option<String>,
+    /// What is installed; the default until the cluster could be read.
+    profile: ClusterProfile,
+    is_decided: bool,
+    /// The last full sync wrote everything, so that a changed state of workloads needs no other step.
+    is_applied: bool,
     /// The operating system images in the rendered configs that pools report.
     rendered_images: BTreeMap<String, String>,
     /// The webhook's certificate.
@@ -164,6 +171,9 @@ impl Operator {
             rotation: Rotation::default(),
             evaluation: None,
             boot_images: None,
+            profile: ClusterProfile::default(),
+            is_decided: false,
+            is_applied: false,
             rendered_images: BTreeMap::new(),
             certificate: Arc::default(),
             metrics_certificate: Arc::default(),
@@ -174,6 +184,9 @@ impl Operator {
         let mut work = Work::Everything;
         let mut pace = SyncPace::new(Instant::now());
         loop {
+            if work == Work::Workloads && !self.is_applied {
+                work = Work::Everything;
+            }
             let is_reported = match AssertUnwindSafe(Box::pin(self.round(work))).catch_unwind().await {
                 Ok(Ok(())) => true,
                 Ok(Err(error)) => {
@@ -196,7 +209,7 @@ impl Operator {
             work = tokio::select! {
                 work = self.watches.changed() => {
                     tokio::time::sleep(pace.quiet_period()).await;
-                    if self.watches.taken() == Work::Everything { Work::Everything } else { work }
+                    work.max(self.watches.taken())
                 }
                 () = tokio::time::sleep(pause) => next,
             };
@@ -219,8 +232,13 @@ impl Operator {
 
     async fn round(&mut self, work: Work) -> Result<(), ClusterError> {
         let started = Instant::now();
-        if work == Work::Everything {
-            Box::pin(self.steps()).await;
+        match work {
+            Work::Status => {}
+            Work::Workloads => self.refresh_workloads().await,
+            Work::Everything => {
+                self.decide_profile().await?;
+                Box::pin(self.steps()).await;
+            }
         }
         let release = self.release().await?;
         let pools = self.required_pools(&release).await;
@@ -231,12 +249,36 @@ impl Operator {
             pools: &pools,
             evaluation: self.evaluation.as_deref(),
             boot_images: self.boot_images.as_deref(),
+            kinds: self.profile.kinds,
         };
         report::report(&self.cluster, &self.options, &story).await?;
         self.options.metrics.round(started.elapsed(), &self.progress);
         if self.progress.is_complete() {
             self.bringup = Some(false);
         }
+        Ok(())
+    }
+
+    /// Decides what is installed, before anything is written. A decision stays while the cluster cannot be read.
+    async fn decide_profile(&mut self) -> Result<(), ClusterError> {
+        let options = &self.options.profile;
+        let evidence = if options.base.is_some_and(ClusterBase::is_openshift) {
+            // Refused on no cluster.
+            Ok(BaseEvidence::default())
+        } else {
+            profile::evidence(self.cluster.client()).await
+        };
+        let evidence = match evidence {
+            Ok(evidence) => evidence,
+            Err(error) if self.is_decided => {
+                warn!("cannot check the base of the cluster: {error}");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let decided = profile::decide(&evidence, options);
+        self.profile = decided.map_err(|error| ClusterError::Profile(error.to_string()))?;
+        self.is_decided = true;
         Ok(())
     }
 
@@ -249,7 +291,7 @@ impl Operator {
         let known = self.known.as_ref();
         let is_known = known.is_some_and(|known| known.has(&[FactGroup::Release]));
         let is_known = is_known || self.options.release_version.is_some();
-        if !is_known && let Some(before) = report::deployed(&self.cluster).await? {
+        if !is_known && let Some(before) = report::deployed(&self.cluster, self.profile.kinds).await? {
             return Ok(before);
         }
         Ok(release_version(self.facts(), &self.options))
@@ -263,7 +305,7 @@ impl Operator {
         };
         let mut progress = SyncProgress::default();
         self.install_definitions(&mut progress).await;
-        let (cluster, options) = (&self.cluster, &self.options);
+        let (cluster, options, profile) = (&self.cluster, &self.options, &self.profile);
         if options.workloads == OperandMode::Deployed || options.metrics_access == MetricsAccess::Guarded {
             let certificates = monitoring::certificates(cluster, &self.metrics_certificate, Timestamp::now());
             progress.run(SyncStep::Monitoring, certificates).await;
@@ -272,21 +314,31 @@ impl Operator {
         let known = Box::pin(gathered(&mut progress, cluster, self.known.as_ref())).await;
         let facts = &known.facts;
         self.watches.follow_kinds(facts.kinds());
-        certificates(&mut progress, cluster, options, &known).await;
-        let settings = settings(&mut progress, cluster, options, &known).await;
+        if profile.server {
+            certificates(&mut progress, cluster, options, &known).await;
+        }
+        let settings = settings(&mut progress, cluster, options, &known, profile.kinds).await;
         if let Some(settings) = &settings {
             self.boot_images = machine_configuration::obstacle(settings);
         }
         let upgrade = settings
             .as_ref()
             .map_or(Upgrade::Never, machine_configuration::upgrade);
-        let required = pools::required(cluster, facts);
-        progress.run(SyncStep::MachineConfigPools, required).await;
-        let user_data = async {
-            let pools = pools::all(cluster).await?;
-            user_data::user_data(cluster, &pools, facts, options, upgrade).await
+        let required = async {
+            if profile.base.has_templates() {
+                pools::required(cluster, facts).await
+            } else {
+                Ok(())
+            }
         };
-        progress.run(SyncStep::UserData, user_data).await;
+        progress.run(SyncStep::MachineConfigPools, required).await;
+        if profile.server {
+            let user_data = async {
+                let pools = pools::all(cluster).await?;
+                user_data::user_data(cluster, &pools, facts, options, upgrade).await
+            };
+            progress.run(SyncStep::UserData, user_data).await;
+        }
         if let Some(webhook) = &options.webhook {
             let admission = workloads::webhook(cluster, webhook, &self.certificate, Timestamp::now());
             progress.run(SyncStep::Admission, admission).await;
@@ -294,28 +346,30 @@ impl Operator {
         let mut rotation = self.rotation;
         let config = async {
             if known.has(FOR_CONTROLLER_CONFIG) {
-                rendering::controller_config(cluster, facts, options, &mut rotation).await
+                rendering::controller_config(cluster, facts, options, profile.base, &mut rotation).await
             } else {
                 Ok(SyncResult::NotYet(UNKNOWN_FACTS.to_owned()))
             }
         };
-        match options.workloads {
+        let is_rendered = match options.workloads {
             OperandMode::Elsewhere => {
                 progress.settle(SyncStep::MachineConfigController, config).await;
                 progress
-                    .run(SyncStep::AccessControl, workloads::access(cluster))
+                    .run(SyncStep::AccessControl, workloads::access(cluster, profile))
                     .await;
                 progress
                     .run(SyncStep::MachineOSBuilder, os_builds::sync(cluster))
                     .await;
+                true
             }
             OperandMode::Deployed => {
                 progress
-                    .run(SyncStep::AccessControl, workloads::access(cluster))
+                    .run(SyncStep::AccessControl, workloads::access(cluster, profile))
                     .await;
-                Box::pin(self.deploy(&mut progress, &known, config)).await;
+                Box::pin(self.deploy(&mut progress, &known, config)).await
             }
-        }
+        };
+        self.is_applied = is_rendered && progress.is_applied();
         for (step, why) in progress.failures() {
             warn!("{} failed: {why}", step.name());
         }
@@ -327,21 +381,21 @@ impl Operator {
 
     /// Applies namespaces and CRDs, and starts the watches that need them.
     async fn install_definitions(&mut self, progress: &mut SyncProgress) {
-        let (cluster, options) = (&self.cluster, &self.options);
+        let (cluster, options, profile) = (&self.cluster, &self.options, &self.profile);
         progress
-            .run(SyncStep::Namespace, definitions::namespaces(cluster))
+            .run(SyncStep::Namespace, definitions::namespaces(cluster, profile))
             .await;
         progress
             .run(
                 SyncStep::CustomResourceDefinitions,
-                definitions::definitions(cluster),
+                definitions::definitions(cluster, profile.kinds),
             )
             .await;
         if progress.of(SyncStep::CustomResourceDefinitions) == Some(&SyncOutcome::Done) {
-            if let Err(error) = report::announce(cluster).await {
+            if let Err(error) = report::announce(cluster, profile.kinds).await {
                 warn!("cannot report: {error}");
             }
-            self.watches.follow_own();
+            self.watches.follow_own(profile);
             if options.workloads == OperandMode::Deployed {
                 self.watches.follow_workloads();
             }
@@ -359,29 +413,52 @@ impl Operator {
         }
     }
 
-    /// Runs the steps for workloads in the cluster.
+    /// Reads the states of the deployed workloads again. Nothing is applied: only their status has changed.
+    async fn refresh_workloads(&mut self) {
+        let (cluster, progress) = (&self.cluster, &mut self.progress);
+        if self.options.workloads == OperandMode::Elsewhere {
+            return;
+        }
+        let daemon = workloads::daemon_state(cluster);
+        progress.again(SyncStep::MachineConfigDaemon, daemon).await;
+        let controller = workloads::controller_state(cluster);
+        progress
+            .again(SyncStep::MachineConfigController, controller)
+            .await;
+        let server = workloads::server_state(cluster);
+        progress.again(SyncStep::MachineConfigServer, server).await;
+    }
+
+    /// Runs the steps for workloads in the cluster. Returns whether the ControllerConfig is complete.
     async fn deploy(
         &self,
         progress: &mut SyncProgress,
         known: &KnownFacts,
         config: impl Future<Output = Result<SyncResult, RenderingError>> + Send,
-    ) {
+    ) -> bool {
         let cluster = &self.cluster;
-        let settings = &deployment_settings(&known.facts, &self.options);
+        let profile = &self.profile;
+        let settings = &deployment_settings(&known.facts, &self.options, profile);
         let network = async {
-            workloads::network_policies(cluster).await?;
-            workloads::guards(cluster).await
+            if profile.network_policies {
+                workloads::network_policies(cluster).await?;
+            }
+            let streams = cluster.find::<OSImageStream>(names::SINGLETON).await?;
+            let served = ParameterKinds::observed(&known.facts, streams.as_ref());
+            workloads::guards(cluster, profile, served).await
         };
         progress.run(SyncStep::NetworkPolicies, network).await;
         let daemon = workloads::daemon(cluster, settings);
         progress.settle(SyncStep::MachineConfigDaemon, daemon).await;
         // The ControllerConfig is written even if the Deployment cannot be, so that certificates keep rotating.
+        let mut is_rendered = false;
         let controller = async {
             let single = known.facts.single_control_plane;
             let (config, deployed) = (
                 config.await,
                 workloads::controller(cluster, settings, single).await,
             );
+            is_rendered = matches!(config, Ok(SyncResult::Yes));
             match (config?, deployed?) {
                 (_, SyncResult::NotRunning(what)) => Ok::<_, RenderingError>(SyncResult::NotRunning(what)),
                 (SyncResult::Yes, deployed) => Ok(deployed),
@@ -391,14 +468,15 @@ impl Operator {
         progress
             .settle(SyncStep::MachineConfigController, controller)
             .await;
-        if known.has(FOR_SERVERS) {
+        if profile.server && known.has(FOR_SERVERS) {
             let server = workloads::server(cluster, settings);
             progress.settle(SyncStep::MachineConfigServer, server).await;
-        } else {
+        } else if profile.server {
             progress.skip(SyncStep::MachineConfigServer, SyncStep::RenderConfig);
         }
         let builder = workloads::builder(cluster, settings);
         progress.settle(SyncStep::MachineOSBuilder, builder).await;
+        is_rendered
     }
 
     /// Runs the last step, which checks the required pools.
@@ -421,7 +499,8 @@ impl Operator {
                 version: release,
                 images: &images,
             };
-            cluster_operator::required(&found, &reported, release)
+            let outcome = cluster_operator::required(&found, &reported, release)?;
+            cluster_operator::within_deadline(&found, outcome, Timestamp::now())
         };
         self.progress.settle(SyncStep::RequiredPools, work).await;
         found
@@ -467,12 +546,14 @@ async fn settings(
     cluster: &OperatorClient,
     options: &OperatorOptions,
     known: &KnownFacts,
+    kinds: CompanionKinds,
 ) -> Option<MachineConfiguration> {
     let mut settings = None;
     let release = release_version(Some(&known.facts), options);
     let work = async {
-        let found = settings.insert(machine_configuration::present(cluster).await?);
-        if known.has(FOR_BOOT_IMAGES) {
+        let found = settings.insert(machine_configuration::present(cluster, kinds).await?);
+        // Machine templates, which boot images belong to, are OpenShift's.
+        if known.has(FOR_BOOT_IMAGES) && kinds == CompanionKinds::OpenShift {
             machine_configuration::boot_images(cluster, &known.facts, &release, found).await
         } else {
             Ok(())
@@ -489,7 +570,11 @@ async fn settings(
 }
 
 /// Returns the settings of the workloads, with the API server's address of the ControllerConfig.
-fn deployment_settings(facts: &ObservedFacts, options: &OperatorOptions) -> ManifestSettings {
+fn deployment_settings(
+    facts: &ObservedFacts,
+    options: &OperatorOptions,
+    profile: &ClusterProfile,
+) -> ManifestSettings {
     let infrastructure = serving::effective_infrastructure(facts, options);
     let status = infrastructure.and_then(|infrastructure| infrastructure.status);
     ManifestSettings {
@@ -501,5 +586,11 @@ fn deployment_settings(facts: &ObservedFacts, options: &OperatorOptions) -> Mani
             .unwrap_or_default(),
         ignition_tokens: options.ignition_tokens,
         log_level: options.log_levels.borrow().operands,
+        profile: ClusterProfile {
+            // An installation from before bases exist has the one of OpenShift on every cluster.
+            assigns_users: profile.assigns_users && facts.cluster_version.is_some(),
+            ..profile.clone()
+        },
+        chosen_base: options.profile.base,
     }
 }

@@ -2,10 +2,9 @@
 //!
 //! Only metadata is watched. A kind that the cluster does not have is not watched until it appears.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
@@ -14,18 +13,22 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::PartialObjectMeta;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Client, Resource};
+use mco_api::crd::CompanionKinds;
 use mco_api::foreign::cluster_operator::ClusterOperator;
 use mco_api::vocabulary::{labels, names};
 use mco_api::{
-    ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfigPool, MachineConfiguration,
+    ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfigPool, MachineConfiguration, plain,
 };
+use mco_runtime::with_backoff;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use crate::facts;
+use crate::profile::ClusterProfile;
 
 type Metadata = PartialObjectMeta<DynamicObject>;
 
@@ -34,27 +37,28 @@ const ELECTION: &str = "control-plane.alpha.kubernetes.io/leader";
 /// The nodes of the control plane, whose number decides about replicas.
 const CONTROL_PLANE_NODES: [&str; 2] = [labels::node::ROLE_CONTROL_PLANE, labels::node::ROLE_MASTER];
 
-/// The extent of a sync.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The extent of a sync, in increasing order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
-    /// Run all steps, because an input or output of theirs changed.
-    Everything,
     /// Only report, because only pools changed, which the steps do not modify once they exist.
     Status,
+    /// Read the states of workloads and report, because only their status changed.
+    Workloads,
+    /// Run all steps, because an input or output of theirs changed.
+    Everything,
 }
 
 /// Accumulates changes until the next sync.
 #[derive(Debug, Default)]
 struct PendingWork {
-    everything: AtomicBool,
+    extent: Mutex<Option<Work>>,
     notify: Notify,
 }
 
 impl PendingWork {
     fn call(&self, work: Work) {
-        if work == Work::Everything {
-            self.everything.store(true, Ordering::Release);
-        }
+        let mut extent = self.extent.lock();
+        *extent = (*extent).max(Some(work));
         self.notify.notify_one();
     }
 }
@@ -78,28 +82,36 @@ impl Watches {
     }
 
     /// Watches our own kinds and namespaces, which must exist.
-    pub fn follow_own(&mut self) {
+    pub fn follow_own(&mut self, profile: &ClusterProfile) {
         let one = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
         let kind = |resource| (resource, watcher::Config::default());
         self.follow(
             kind(ApiResource::erase::<ControllerConfig>(&())),
             Work::Everything,
         );
-        self.follow(
-            kind(ApiResource::erase::<MachineConfiguration>(&())),
-            Work::Everything,
-        );
+        let (configurations, operators) = match profile.kinds {
+            CompanionKinds::OpenShift => (
+                ApiResource::erase::<MachineConfiguration>(&()),
+                ApiResource::erase::<ClusterOperator>(&()),
+            ),
+            CompanionKinds::Plain => (
+                ApiResource::erase::<plain::MachineConfiguration>(&()),
+                ApiResource::erase::<plain::MachineConfigOperator>(&()),
+            ),
+        };
+        self.follow(kind(configurations), Work::Everything);
         self.follow(kind(ApiResource::erase::<KubeletConfig>(&())), Work::Everything);
         self.follow(
             kind(ApiResource::erase::<ContainerRuntimeConfig>(&())),
             Work::Everything,
         );
         self.follow(kind(ApiResource::erase::<MachineConfigPool>(&())), Work::Status);
-        let operators = ApiResource::erase::<ClusterOperator>(&());
         self.follow((operators, one(names::CLUSTER_OPERATOR)), Work::Status);
         self.follow_within::<ConfigMap>(names::NAMESPACE);
         self.follow_within::<Secret>(names::NAMESPACE);
-        self.follow_within::<Secret>(names::MACHINE_API_NAMESPACE);
+        if profile.server {
+            self.follow_within::<Secret>(names::MACHINE_API_NAMESPACE);
+        }
     }
 
     /// Watches the ConfigMaps with the CAs and addresses of a cluster. Some have arbitrary names; in namespaces with
@@ -114,7 +126,11 @@ impl Watches {
         for role in CONTROL_PLANE_NODES {
             if self.watched.insert(format!("Node/{role}")) {
                 let nodes = Api::all_with(self.client.clone(), &ApiResource::erase::<Node>(&()));
-                self.spawn(nodes, watcher::Config::default().labels(role), None);
+                self.spawn(
+                    nodes,
+                    watcher::Config::default().labels(role),
+                    Triggers::any(None),
+                );
             }
         }
     }
@@ -122,10 +138,10 @@ impl Watches {
     /// Watches the workloads of the operator, so that a deleted one is recreated and a ready one is reported
     /// immediately.
     pub fn follow_workloads(&mut self) {
-        self.follow_within::<Deployment>(names::NAMESPACE);
-        self.follow_within::<DaemonSet>(names::NAMESPACE);
+        self.follow_status_within::<Deployment>(names::NAMESPACE, Work::Workloads);
+        self.follow_status_within::<DaemonSet>(names::NAMESPACE, Work::Workloads);
         self.follow_within::<Service>(names::NAMESPACE);
-        self.follow_within::<PodDisruptionBudget>(names::NAMESPACE);
+        self.follow_status_within::<PodDisruptionBudget>(names::NAMESPACE, Work::Status);
         self.follow_within::<NetworkPolicy>(names::NAMESPACE);
     }
 
@@ -144,11 +160,7 @@ impl Watches {
 
     /// Returns the accumulated changes and resets them.
     pub fn taken(&self) -> Work {
-        if self.wake.everything.swap(false, Ordering::AcqRel) {
-            Work::Everything
-        } else {
-            Work::Status
-        }
+        self.wake.extent.lock().take().unwrap_or(Work::Status)
     }
 
     fn follow(&mut self, (resource, config): (ApiResource, watcher::Config), work: Work) {
@@ -157,7 +169,7 @@ impl Watches {
             .insert(format!("{}/{}", resource.api_version, resource.kind))
         {
             let api: Api<Metadata> = Api::all_with(self.client.clone(), &resource);
-            self.spawn(api, config, Some(work));
+            self.spawn(api, config, Triggers::any(Some(work)));
         }
     }
 
@@ -165,10 +177,22 @@ impl Watches {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
     {
+        self.follow_status_within::<K>(namespace, Work::Everything);
+    }
+
+    /// Watches a kind in a namespace. A change of the status alone triggers `status`.
+    fn follow_status_within<K>(&mut self, namespace: &str, status: Work)
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+    {
         let resource = ApiResource::erase::<K>(&());
         if self.watched.insert(format!("{}/{namespace}", resource.kind)) {
             let api: Api<Metadata> = Api::namespaced_with(self.client.clone(), namespace, &resource);
-            self.spawn(api, watcher::Config::default(), Some(Work::Everything));
+            let triggers = Triggers {
+                change: Some(Work::Everything),
+                status: Some(status),
+            };
+            self.spawn(api, watcher::Config::default(), triggers);
         }
     }
 
@@ -183,20 +207,19 @@ impl Watches {
         {
             let api: Api<Metadata> = Api::namespaced_with(self.client.clone(), namespace, &resource);
             let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
-            self.spawn(api, one, Some(Work::Everything));
+            self.spawn(api, one, Triggers::any(Some(Work::Everything)));
         }
     }
 
-    /// Starts a watch. A modified object triggers `work`, or nothing.
-    fn spawn(&mut self, api: Api<Metadata>, config: watcher::Config, work: Option<Work>) {
+    fn spawn(&mut self, api: Api<Metadata>, config: watcher::Config, triggers: Triggers) {
         let wake = Arc::clone(&self.wake);
         self.tasks.spawn(async move {
-            let mut changes = watcher(api, config).default_backoff().boxed();
-            let mut known = HashSet::new();
+            let mut changes = with_backoff(watcher(api, config)).boxed();
+            let mut known = HashMap::new();
             while let Some(change) = changes.next().await {
                 match change {
                     Ok(change) => {
-                        if let Some(work) = work_of_change(&change, work, &mut known) {
+                        if let Some(work) = work_of_change(&change, triggers, &mut known) {
                             wake.call(work);
                         }
                     }
@@ -208,12 +231,47 @@ impl Watches {
     }
 }
 
-/// Returns the sync that a change of an object in `known` triggers, where a modification alone triggers `work` if any. An
-/// added or deleted object always triggers a full sync.
+/// The sync that a modified object triggers, or `None`.
+#[derive(Clone, Copy, Debug)]
+struct Triggers {
+    change: Option<Work>,
+    /// For a change of the status alone.
+    status: Option<Work>,
+}
+
+impl Triggers {
+    fn any(work: Option<Work>) -> Self {
+        Self {
+            change: work,
+            status: work,
+        }
+    }
+}
+
+/// What a writer of the status does not change. The API server increments the generation with the spec.
+#[derive(Debug, PartialEq, Eq)]
+struct Revision {
+    generation: Option<i64>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+impl Revision {
+    fn of(object: &Metadata) -> Self {
+        Self {
+            generation: object.metadata.generation,
+            labels: object.metadata.labels.clone(),
+            annotations: object.metadata.annotations.clone(),
+        }
+    }
+}
+
+/// Returns the sync that a change of an object in `known` triggers. An added or deleted object always triggers a full
+/// sync.
 fn work_of_change(
     change: &watcher::Event<Metadata>,
-    work: Option<Work>,
-    known: &mut HashSet<String>,
+    triggers: Triggers,
+    known: &mut HashMap<String, Revision>,
 ) -> Option<Work> {
     match change {
         watcher::Event::Init => {
@@ -221,14 +279,22 @@ fn work_of_change(
             None
         }
         watcher::Event::InitApply(object) => {
-            known.insert(name(object));
+            known.insert(name(object), Revision::of(object));
             None
         }
         // A list can be newer than the last sync, also after an interrupted watch, so anything may have changed.
         watcher::Event::InitDone => Some(Work::Everything),
         watcher::Event::Apply(object) | watcher::Event::Delete(object) if is_election(object) => None,
-        watcher::Event::Apply(object) if known.insert(name(object)) => Some(Work::Everything),
-        watcher::Event::Apply(_) => work,
+        watcher::Event::Apply(object) => {
+            let revision = Revision::of(object);
+            let is_same = known.get(&name(object)).map(|before| *before == revision);
+            known.insert(name(object), revision);
+            match is_same {
+                None => Some(Work::Everything),
+                Some(true) => triggers.status,
+                Some(false) => triggers.change,
+            }
+        }
         watcher::Event::Delete(object) => {
             known.remove(&name(object));
             Some(Work::Everything)
@@ -289,11 +355,11 @@ mod tests {
                 Apply(object(Some("example.com/a"))),
                 everything,
             ),
-            ("somebody goes", Delete(object(None)), everything),
+            ("an object is deleted", Delete(object(None)), everything),
         ] {
-            let mut known = HashSet::new();
+            let mut known = HashMap::new();
             assert_eq!(
-                work_of_change(&event, Some(Work::Everything), &mut known),
+                work_of_change(&event, Triggers::any(everything), &mut known),
                 expected,
                 "{name}"
             );
@@ -303,7 +369,7 @@ mod tests {
     #[test]
     fn a_pool_that_appears_or_goes_is_more_than_a_change_of_status() {
         let pool = || object(None);
-        let mut known = HashSet::new();
+        let mut known = HashMap::new();
         for (name, event, expected) in [
             ("what is there", InitApply(pool()), None),
             ("its status", Apply(pool()), Some(Work::Status)),
@@ -312,10 +378,33 @@ mod tests {
             ("its status again", Apply(pool()), Some(Work::Status)),
         ] {
             assert_eq!(
-                work_of_change(&event, Some(Work::Status), &mut known),
+                work_of_change(&event, Triggers::any(Some(Work::Status)), &mut known),
                 expected,
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_restarts_with_its_node_does_not_trigger_a_full_sync() {
+        let workload = |generation| {
+            let mut object = object(None);
+            object.metadata.generation = Some(generation);
+            object
+        };
+        let triggers = Triggers {
+            change: Some(Work::Everything),
+            status: Some(Work::Workloads),
+        };
+        let mut known = HashMap::new();
+        for (name, event, expected) in [
+            ("what is there", InitApply(workload(1)), None),
+            ("its status", Apply(workload(1)), Some(Work::Workloads)),
+            ("its spec", Apply(workload(2)), Some(Work::Everything)),
+            ("its status again", Apply(workload(2)), Some(Work::Workloads)),
+            ("it is deleted", Delete(workload(2)), Some(Work::Everything)),
+        ] {
+            assert_eq!(work_of_change(&event, triggers, &mut known), expected, "{name}");
         }
     }
 }

@@ -4,6 +4,7 @@
 use mco_api::machine_configuration::LogLevel;
 use mco_operator::IgnitionTokens;
 use mco_operator::manifests::{self, ManifestSettings};
+use mco_operator::profile::ClusterProfile;
 use serde_json::Value;
 
 const OWN_GROUP: &str = "machineconfiguration.openshift.io";
@@ -24,7 +25,7 @@ fn contains(rule: &Value, field: &str, value: &str) -> bool {
 
 /// Returns whether the ClusterRole of the component allows it.
 fn may(component: &str, request: &Request<'_>) -> bool {
-    let roles = manifests::access();
+    let roles = manifests::access(&ClusterProfile::default());
     let role = roles
         .iter()
         .find(|object| object["kind"] == "ClusterRole" && object["metadata"]["name"] == component)
@@ -103,7 +104,7 @@ fn nobody_may_what_it_never_does() {
 fn only_the_operator_and_the_image_builder_read_all_objects_of_the_namespace() {
     // Secrets of a MachineOSConfig are named by users, and those of a build after the build.
     let unrestricted = ["machine-config-operator", "machine-os-builder"];
-    let objects = manifests::access();
+    let objects = manifests::access(&ClusterProfile::default());
     let mut roles = Vec::new();
     for role in objects.iter().filter(|object| object["kind"] == "Role") {
         let name = role["metadata"]["name"].as_str().unwrap();
@@ -135,6 +136,8 @@ fn openshift_lets_every_pod_be_what_it_is() {
         builder_image: String::new(),
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
+        profile: ClusterProfile::default(),
+        chosen_base: None,
     };
     let mut seen = 0;
     for object in manifests::installation(&settings) {

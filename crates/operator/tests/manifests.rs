@@ -5,9 +5,12 @@
 use std::collections::BTreeSet;
 use std::{env, fs};
 
+use mco_api::ClusterBase;
+use mco_api::crd;
 use mco_api::machine_configuration::LogLevel;
 use mco_operator::IgnitionTokens;
-use mco_operator::manifests::{self, ManifestSettings};
+use mco_operator::manifests::{self, ManifestSettings, ParameterKinds};
+use mco_operator::profile::{ClusterProfile, ProfileOptions};
 use serde_json::{Value, json};
 
 fn settings() -> ManifestSettings {
@@ -18,6 +21,16 @@ fn settings() -> ManifestSettings {
         builder_image: String::new(),
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
+        profile: ClusterProfile::default(),
+        chosen_base: None,
+    }
+}
+
+fn plain_settings(options: &ProfileOptions) -> ManifestSettings {
+    ManifestSettings {
+        profile: ClusterProfile::new(options.base.unwrap_or(ClusterBase::None), options),
+        chosen_base: options.base,
+        ..settings()
     }
 }
 
@@ -28,13 +41,21 @@ fn generated_manifests_are_current() {
     for (file, objects, command) in [
         (
             "install.yaml",
-            manifests::operator_installation(&settings()),
+            manifests::operator_installation(&plain_settings(&ProfileOptions::default())),
             "mco install --without-crds",
         ),
         (
             "install-with-operands.yaml",
-            manifests::installation(&settings()),
+            manifests::installation(&plain_settings(&ProfileOptions::default())),
             "mco install --without-crds --with-operands",
+        ),
+        (
+            "install-openshift.yaml",
+            manifests::installation(&ManifestSettings {
+                chosen_base: Some(ClusterBase::OpenShift),
+                ..settings()
+            }),
+            "mco install --without-crds --with-operands --base openshift",
         ),
         ("alerts.yaml", manifests::alerts(), "part of mco install --alerts"),
         (
@@ -172,8 +193,8 @@ fn an_administrator_applies_nothing_that_the_operator_applies_too() {
         .map(described)
         .collect();
     let applied = [
-        manifests::operands_access(),
-        manifests::guards(),
+        manifests::operands_access(&ClusterProfile::default()),
+        manifests::guards(&ClusterProfile::default(), ParameterKinds::default()),
         manifests::network_policies(),
         manifests::controller(&settings()),
         manifests::daemon(&settings()),
@@ -217,7 +238,7 @@ fn everything_has_its_own_name_and_lives_where_it_should() {
 
 #[test]
 fn nobody_may_do_everything() {
-    for role in manifests::access() {
+    for role in manifests::access(&ClusterProfile::default()) {
         for rule in role["rules"].as_array().into_iter().flatten() {
             for field in ["apiGroups", "resources", "verbs"] {
                 let values = rule[field].as_array().into_iter().flatten();
@@ -451,5 +472,120 @@ fn the_consoles_dashboard_shows_metrics_that_exist() {
         "mco_degraded_machine_count",
     ] {
         assert!(shown.contains(metric), "{metric}");
+    }
+}
+
+/// Returns the pod specs of an installation, by the name of the workload.
+fn pods(settings: &ManifestSettings) -> Vec<(String, Value)> {
+    let objects = manifests::installation(settings);
+    let workloads = objects
+        .iter()
+        .filter(|object| object.pointer("/spec/template/spec").is_some());
+    workloads
+        .map(|object| {
+            let name = text(object, "/metadata/name").to_owned();
+            (name, object["spec"]["template"]["spec"].clone())
+        })
+        .collect()
+}
+
+#[test]
+fn a_plain_cluster_got_groups_and_objects_of_openshift() {
+    let settings = plain_settings(&ProfileOptions::default());
+    let objects = manifests::installation(&settings);
+    let described = |object: &Value| format!("{} {}", text(object, "/kind"), text(object, "/metadata/name"));
+    let names: Vec<String> = objects.iter().map(described).collect();
+    for absent in [
+        "Namespace openshift-machine-api",
+        "DaemonSet machine-config-server",
+        "Secret node-bootstrapper-token",
+        "ClusterRoleBinding system-bootstrap-node-bootstrapper",
+        "ValidatingAdmissionPolicy networkpolicy-prevent-update",
+        "NetworkPolicy default-deny",
+    ] {
+        assert!(!names.iter().any(|name| name == absent), "{absent}");
+    }
+    assert!(names.iter().any(|name| name == "DaemonSet machine-config-daemon"));
+    let groups: BTreeSet<String> = crd::crds_with(settings.profile.kinds)
+        .iter()
+        .map(|definition| definition.spec.group.clone())
+        .collect();
+    assert_eq!(
+        groups.iter().map(String::as_str).collect::<Vec<_>>(),
+        ["machineconfiguration.openshift.io", "mco.dev"]
+    );
+    let with_all = plain_settings(&ProfileOptions {
+        base: Some(ClusterBase::Machine),
+        openshift_kinds: true,
+        server: true,
+        network_policies: true,
+        ..ProfileOptions::default()
+    });
+    let names: Vec<String> = manifests::installation(&with_all).iter().map(described).collect();
+    let server = names.iter().any(|name| name == "DaemonSet machine-config-server");
+    assert!(server && names.iter().any(|name| name == "NetworkPolicy default-deny"));
+    let operator = manifests::operator(&with_all).remove(0);
+    let arguments = &operator["spec"]["template"]["spec"]["containers"][0]["args"];
+    for argument in [
+        "--base=machine",
+        "--with-openshift-kinds",
+        "--with-server",
+        "--with-network-policies",
+    ] {
+        assert!(
+            arguments.as_array().unwrap().contains(&json!(argument)),
+            "{argument}"
+        );
+    }
+}
+
+#[test]
+fn operator_and_controller_were_pending_where_no_node_is_a_control_plane() {
+    let options = ProfileOptions {
+        placement: mco_operator::profile::Placement {
+            node_selector: [("pool".to_owned(), "infra".to_owned())].into(),
+            tolerations: vec!["dedicated=infra:NoSchedule".parse().unwrap()],
+        },
+        ..ProfileOptions::default()
+    };
+    let required = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+    for (name, pod) in pods(&plain_settings(&options)) {
+        assert!(pod.pointer(required).is_none(), "{name}");
+        if name != "machine-config-daemon" {
+            assert_eq!(pod["nodeSelector"]["pool"], "infra", "{name}");
+            let toleration =
+                json!({"key": "dedicated", "operator": "Equal", "value": "infra", "effect": "NoSchedule"});
+            assert!(
+                pod["tolerations"].as_array().unwrap().contains(&toleration),
+                "{name}"
+            );
+        }
+    }
+    let controller = manifests::controller(&settings()).remove(0);
+    assert!(
+        controller["spec"]["template"]["spec"].pointer(required).is_some(),
+        "OpenShift's has such nodes"
+    );
+}
+
+/// Everything that the PodSecurity level `restricted` requires of a pod.
+#[test]
+fn only_the_daemon_needs_a_privileged_namespace() {
+    let pods = pods(&plain_settings(&ProfileOptions::default()));
+    assert_eq!(pods.len(), 3);
+    for (name, pod) in pods {
+        let host = ["hostNetwork", "hostPID", "hostIPC"]
+            .iter()
+            .any(|field| pod[field] == true);
+        let container = &pod["containers"][0];
+        let security = &container["securityContext"];
+        let volumes = pod["volumes"].as_array().cloned().unwrap_or_default();
+        let is_restricted = !host
+            && security["allowPrivilegeEscalation"] == false
+            && security["runAsNonRoot"] == true
+            && security["capabilities"]["drop"] == json!(["ALL"])
+            && security["seccompProfile"]["type"] == "RuntimeDefault"
+            && volumes.iter().all(|volume| volume["hostPath"].is_null());
+        assert_eq!(is_restricted, name != "machine-config-daemon", "{name}");
     }
 }

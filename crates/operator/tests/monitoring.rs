@@ -13,6 +13,7 @@ use kube::api::DeleteParams;
 use mco_api::machine_configuration::LogLevel;
 use mco_apiserver::Identity;
 use mco_operator::manifests::{self, ManifestSettings};
+use mco_operator::profile::ClusterProfile;
 use mco_operator::{IgnitionTokens, MetricsAccess, OperatorOptions, certificates};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -152,6 +153,8 @@ fn settings() -> ManifestSettings {
         builder_image: "registry.example.com/mco-builder:1".to_owned(),
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
+        profile: ClusterProfile::default(),
+        chosen_base: None,
     }
 }
 

@@ -52,7 +52,7 @@ installs_as_documented() {
         test -z "$(kubectl -n "$NAMESPACE" get pdb -o name)"
 }
 
-INSTALL_OPTIONS=(--templates-image "$IMAGE_REPOSITORY/templates:e2e")
+INSTALL_OPTIONS=(--base openshift --templates-image "$IMAGE_REPOSITORY/templates:e2e")
 check_of() { mco install "${INSTALL_OPTIONS[@]}" --image "$1" --check --kubeconfig "$work/admin.conf"; } # IMAGE
 controllers() { [ "$(wc -w <<<"$CONTROL_PLANES")" = 1 ] && echo 1 || echo 2; }
 # Operator, controllers, a server on every control-plane node, and a daemon on every node.

@@ -34,10 +34,21 @@ profile_scenarios() { # PROFILE
         the_leader_is_killed_during_a_drain
         mco_is_upgraded_during_a_rollout
     )
+    local adoption=(
+        an_installation_changes_no_byte_and_no_node
+        a_guarded_path_is_refused_with_its_reason
+        the_preview_names_foreign_files_and_changes_nothing
+        an_adopted_node_gets_what_its_objects_say
+        the_formerly_documented_way_is_harmless
+        a_released_node_is_as_before
+        a_new_node_is_adopted_where_its_pool_allows_it
+        an_uninstall_leaves_no_byte_on_released_nodes
+    )
     case $1 in
         quick) printf '%s\n' "${start[@]}" "${quick[@]}" uninstalls_with_a_dead_node ;;
         full) printf '%s\n' "${start[@]}" "${quick[@]}" "${more[@]}" uninstalls_with_a_dead_node ;;
         ha) printf '%s\n' "${start[@]}" "${ha[@]}" uninstalls_with_a_dead_node ;;
-        *) fail "unknown profile $1 (expected quick, full or ha)" ;;
+        adoption) printf '%s\n' "${adoption[@]}" ;;
+        *) fail "unknown profile $1 (expected quick, full, ha or adoption)" ;;
     esac
 }

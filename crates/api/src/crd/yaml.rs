@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{CustomResourceDefinition, crds};
+use super::{CompanionKinds, CustomResourceDefinition, crds_with};
 
 /// A definition could not be serialized.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,12 @@ pub enum PrintError {
 
 /// Returns every CustomResourceDefinition that we install, as one stream of YAML documents.
 pub fn crds_yaml() -> Result<String, PrintError> {
-    let documents: Result<Vec<String>, PrintError> = crds().iter().map(to_yaml).collect();
+    crds_yaml_with(CompanionKinds::OpenShift)
+}
+
+/// Returns the definitions of a cluster with these kinds, as one stream of YAML documents.
+pub fn crds_yaml_with(kinds: CompanionKinds) -> Result<String, PrintError> {
+    let documents: Result<Vec<String>, PrintError> = crds_with(kinds).iter().map(to_yaml).collect();
     Ok(documents?.join("---\n"))
 }
 

@@ -22,8 +22,15 @@ resource! {
 
 impl Installable for ClusterOperator {
     fn crd() -> CustomResourceDefinition {
-        CrdDefinition::of::<Self>("How an operator is, and which version it runs.")
-            .short_name("co")
+        let definition = CrdDefinition::of::<Self>("How an operator is, and which version it runs.");
+        Self::define(definition.short_name("co")).build()
+    }
+}
+
+impl ClusterOperator {
+    /// Adds the columns and the schema, which the kind of plain clusters has too.
+    pub(crate) fn define(definition: CrdDefinition) -> CrdDefinition {
+        definition
             .column(column::text(
                 "Version",
                 r#".status.versions[?(@.name=="operator")].version"#,
@@ -57,7 +64,6 @@ impl Installable for ClusterOperator {
             ))
             .spec::<ClusterOperatorSpec>("Empty; users have nothing to say here.")
             .status::<ClusterOperatorStatus>("What the operator reports.")
-            .build()
     }
 }
 

@@ -35,21 +35,15 @@ resource! {
 
 impl Installable for ImageDigestMirrorSet {
     fn crd() -> CustomResourceDefinition {
-        CrdDefinition::of::<Self>("Mirrors for images that are pulled by digest.")
-            .short_name("idms")
-            .spec::<ImageDigestMirrorSetSpec>("The mirrors.")
-            .status::<NoFields>("Empty.")
-            .build()
+        let about = "Mirrors for images that are pulled by digest.";
+        define::<ImageDigestMirrorSetSpec>(CrdDefinition::of::<Self>(about).short_name("idms"))
     }
 }
 
 impl Installable for ImageTagMirrorSet {
     fn crd() -> CustomResourceDefinition {
-        CrdDefinition::of::<Self>("Mirrors for images that are pulled by tag.")
-            .short_name("itms")
-            .spec::<ImageTagMirrorSetSpec>("The mirrors.")
-            .status::<NoFields>("Empty.")
-            .build()
+        let about = "Mirrors for images that are pulled by tag.";
+        define::<ImageTagMirrorSetSpec>(CrdDefinition::of::<Self>(about).short_name("itms"))
     }
 }
 
@@ -62,6 +56,14 @@ impl Installable for ImageContentSourcePolicy {
         .status_subresource()
         .build()
     }
+}
+
+/// Completes the definition of a mirror set, or of the one of plain clusters.
+pub(crate) fn define<S: JsonSchema>(definition: CrdDefinition) -> CustomResourceDefinition {
+    definition
+        .spec::<S>("The mirrors.")
+        .status::<NoFields>("Empty.")
+        .build()
 }
 
 /// The status of a mirror set, which has no fields.

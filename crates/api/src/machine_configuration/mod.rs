@@ -30,14 +30,19 @@ resource! {
 
 impl Installable for MachineConfiguration {
     fn crd() -> CustomResourceDefinition {
-        let definition = CrdDefinition::of::<Self>("Settings of the operator as a whole.")
-            .spec::<MachineConfigurationSpec>("What the user wants.")
-            .status::<MachineConfigurationStatus>("What is in force.");
-        boot_images::automatic_mode_rules()
-            .into_iter()
-            .fold(definition, CrdDefinition::rule)
-            .build()
+        define(CrdDefinition::of::<Self>("Settings of the operator as a whole."))
     }
+}
+
+/// Completes the definition of the kind, or of the one of plain clusters.
+pub(crate) fn define(definition: CrdDefinition) -> CustomResourceDefinition {
+    let definition = definition
+        .spec::<MachineConfigurationSpec>("What the user wants.")
+        .status::<MachineConfigurationStatus>("What is in force.");
+    boot_images::automatic_mode_rules()
+        .into_iter()
+        .fold(definition, CrdDefinition::rule)
+        .build()
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -61,6 +61,12 @@ pub const STAGED_CONFIG: &str = "mco.dev/staged-config";
 /// MachineConfig: those that its sources name and allow.
 pub const ALLOW_GUARDED_PATHS: &str = "mco.dev/allow-guarded-paths";
 
+/// On a ConfigMap with fetched contents: their hash, as in `verification.hash` of the reference.
+pub const CONTENT_HASH: &str = "mco.dev/content-hash";
+
+/// On a ConfigMap with fetched contents: their compression, or nothing.
+pub const CONTENT_COMPRESSION: &str = "mco.dev/content-compression";
+
 /// On a MachineConfigPool: which existing nodes it adopts by itself, "never", "when-equal" or "always".
 pub const ADOPT: &str = "mco.dev/adopt";
 

@@ -23,6 +23,9 @@ pub const MANAGED_CA_BUNDLE: &str =
 /// On a pod: the name of the component it belongs to.
 pub const APP: &str = "k8s-app";
 
+/// On a ConfigMap: it has fetched contents that MachineConfigs refer to.
+pub const REMOTE_CONTENTS: &str = "mco.dev/remote-contents";
+
 /// On Nodes.
 pub mod node {
     /// With a role appended: the Node has that role.

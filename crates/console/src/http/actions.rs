@@ -100,6 +100,7 @@ impl ConsoleApp {
                 controller_version: &options.version,
                 payload_version: None,
                 stage: None,
+                base: None,
             };
             runtime.block_on(plan::plan(&client, &edits, &settings))
         });

@@ -10,6 +10,7 @@ use mco_api::MachineConfig;
 use mco_api::vocabulary::events::registries as reasons;
 use mco_api::vocabulary::{events, labels, names};
 use mco_api::{ContainerRuntimeConfig, KubeletConfig};
+use mco_core::config::node_versions::NodeVersions;
 use mco_core::generators::credential_provider::CredentialProviderOutcome;
 use mco_core::generators::generated::{Generator, generator_of_name};
 use mco_core::pipeline::{
@@ -162,13 +163,19 @@ fn gather(ctx: &Context) -> ClusterObjects {
                 .map(Arc::unwrap_or_clone)
         };
     }
+    let plain_digest = ctx.stores.plain_digest_mirrors.sorted();
+    let plain_tag = ctx.stores.plain_tag_mirrors.sorted();
+    let mut digest_mirrors = ctx.stores.digest_mirrors.sorted();
+    digest_mirrors.extend(plain_digest.into_iter().map(Into::into));
+    let mut tag_mirrors = ctx.stores.tag_mirrors.sorted();
+    tag_mirrors.extend(plain_tag.into_iter().map(Into::into));
     ClusterObjects {
         pools: ctx.stores.pools.sorted(),
         controller_config: ctx.base().map(|base| Arc::clone(&base.controller_config)),
         kubelet_configs: ctx.stores.kubelet_configs.sorted(),
         runtime_configs: ctx.stores.runtime_configs.sorted(),
-        digest_mirrors: ctx.stores.digest_mirrors.sorted(),
-        tag_mirrors: ctx.stores.tag_mirrors.sorted(),
+        digest_mirrors,
+        tag_mirrors,
         content_policies: ctx.stores.content_policies.sorted(),
         cluster_policies: ctx.stores.cluster_image_policies.sorted(),
         policies: ctx.stores.image_policies.sorted(),
@@ -184,7 +191,19 @@ fn gather(ctx: &Context) -> ClusterObjects {
             .get(names::CLUSTER_VERSION)
             .map(Arc::unwrap_or_clone),
         os_image_stream: singleton!(os_streams),
+        nodes: node_versions(ctx),
     }
+}
+
+/// Returns the versions of the nodes, on a base whose configs depend on them.
+fn node_versions(ctx: &Context) -> Vec<NodeVersions> {
+    if !ctx.base().is_some_and(|base| base.base.is_additive()) {
+        return Vec::new();
+    }
+    let nodes = ctx.stores.nodes.all();
+    let mut versions: Vec<NodeVersions> = nodes.iter().map(|node| NodeVersions::of(node)).collect();
+    versions.sort_by(|a, b| a.name.cmp(&b.name));
+    versions
 }
 
 impl ExistingConfigs for Context {

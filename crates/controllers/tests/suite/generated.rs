@@ -439,6 +439,7 @@ async fn what_the_controllers_render_is_what_the_command_line_renders() {
         controller_version: VERSION,
         payload_version: None,
         stage: None,
+        base: None,
     };
     let assembled = mco_core::pipeline::bootstrap::assemble(manifests, &settings).unwrap();
     let identity = mco_core::config::render::RenderIdentity {

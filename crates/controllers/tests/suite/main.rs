@@ -15,6 +15,7 @@ mod observer;
 mod os_streams;
 mod pinned_images;
 mod policies;
+mod remote_contents;
 mod rollout;
 mod scrape;
 mod steps;

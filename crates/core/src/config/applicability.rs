@@ -114,6 +114,29 @@ fn check_name(name: &str, longest: usize) -> Result<(), Refusal> {
 
 /// Returns all parts of a config that a running node refuses.
 pub fn refusals(config: &Config) -> Vec<Problem> {
+    let mut problems = remote_files(config);
+    problems.extend(refusals_of_embedded(config));
+    problems
+}
+
+fn remote_files(config: &Config) -> Vec<Problem> {
+    let files = config.storage.files.iter().enumerate();
+    files
+        .filter(|(_, file)| is_remote(&file.contents))
+        .map(|(index, file)| {
+            Problem::new(
+                format!("spec.config.storage.files[{index}].contents.source"),
+                "a running node cannot fetch remote contents",
+            )
+            .with_hint("embed the contents as a data URL (\"data:,...\" or \"data:;base64,...\")")
+            .about(file.path.clone())
+        })
+        .collect()
+}
+
+/// Returns all parts of a config that a running node refuses, except remote contents, which are embedded before a node
+/// has the config ([`crate::config::remote`]).
+pub fn refusals_of_embedded(config: &Config) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (index, file) in config.storage.files.iter().enumerate() {
         refused_file(index, file, &mut problems);
@@ -158,15 +181,6 @@ fn refused_file(index: usize, file: &File, problems: &mut Vec<Problem>) {
         ));
     }
     problems.extend(refused_path("files", index, &file.path));
-    if is_remote(&file.contents) {
-        problems.push(about(
-            Problem::new(
-                format!("{field}.contents.source"),
-                "a running node cannot fetch remote contents",
-            )
-            .with_hint("embed the contents as a data URL (\"data:,...\" or \"data:;base64,...\")"),
-        ));
-    }
     if let Err(error) = resource::verify(&file.contents, LARGEST_CONTENTS) {
         problems.push(about(
             Problem::new(format!("{field}.contents.verification.hash"), error.to_string()).with_hint(

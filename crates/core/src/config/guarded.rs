@@ -188,7 +188,7 @@ fn guarded_of_unit(unit: &Unit) -> Vec<String> {
     paths
 }
 
-/// Whether a path is a guarded unit or a drop-in of one.
+/// Whether a path is a guarded unit or a drop-in of one, also a drop-in of all services or of a prefix with a dash.
 fn is_unit_path(path: &str) -> bool {
     UNIT_DIRECTORIES.iter().any(|directory| {
         let Some(rest) = path
@@ -198,15 +198,64 @@ fn is_unit_path(path: &str) -> bool {
             return false;
         };
         let name = rest.split('/').next().unwrap_or_default();
-        is_guarded_unit(name.strip_suffix(".d").unwrap_or(name))
+        match name.strip_suffix(".d") {
+            Some("service") => true,
+            Some(of) => match of.strip_suffix("-.service") {
+                Some(prefix) => GUARDED_UNITS.iter().any(|unit| {
+                    unit.strip_prefix(prefix)
+                        .is_some_and(|rest| rest.starts_with('-'))
+                }),
+                None => is_guarded_unit(of),
+            },
+            None => is_guarded_unit(name),
+        }
     })
 }
 
+/// Settings that decide what is started, from which root, or whether at all.
+const START_KEYS: [&str; 5] = [
+    "ExecStart",
+    "ExecStartPre",
+    "ExecCondition",
+    "RootDirectory",
+    "RootImage",
+];
+/// The variable with which kubeadm's `ExecStart` names the kubelet's credentials.
+const CREDENTIAL_ARGUMENTS: &str = "KUBELET_KUBECONFIG_ARGS";
+
+/// Whether the text of a unit or drop-in changes how its service is started.
 fn sets_start(text: &str) -> bool {
-    const KEYS: [&str; 3] = ["ExecStart=", "ExecStart =", "RootDirectory="];
-    text.lines()
-        .map(str::trim_start)
-        .any(|line| KEYS.iter().any(|key| line.starts_with(key)))
+    unit_lines(text).iter().any(|line| {
+        let Some((key, value)) = line.split_once('=') else {
+            return false;
+        };
+        let key = key.trim();
+        START_KEYS.contains(&key)
+            || key.starts_with("Condition")
+            || key.starts_with("Assert")
+            || (key == "Environment" && value.contains(CREDENTIAL_ARGUMENTS))
+    })
+}
+
+/// Returns the lines of a unit as systemd reads them: a backslash at the end continues a line, and comments in between
+/// do not end it.
+fn unit_lines(text: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut begun = String::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(start) = line.strip_suffix('\\') {
+            begun.push_str(start);
+            begun.push(' ');
+        } else {
+            begun.push_str(line);
+            lines.push(std::mem::take(&mut begun));
+        }
+    }
+    lines.push(begun);
+    lines
 }
 
 /// The paths that MachineConfigs explicitly allow to change.
@@ -350,6 +399,53 @@ mod tests {
                 "/var/lib/rancher/k3s/server/token",
             ]
         );
+    }
+
+    #[test]
+    fn white_space_or_a_continuation_before_the_equals_sign_does_not_pass_the_guard() {
+        for text in [
+            "[Service]\nExecStart\t=/bin/a\n",
+            "[Service]\n \tExecStart   = /bin/a",
+            "[Service]\r\nExecStart \t =\r\n",
+            "[Service]\nExecStart \\\n=/bin/a\n",
+            "[Service]\nExecStart \\\n# in between\n; and again\n = /bin/a\n",
+            "[Service]\nRootDirectory\t=/a\n",
+            "[Service]\nRootImage=/a\n",
+            "[Service]\nExecStartPre=/bin/false\n",
+            "[Service]\nExecCondition=/bin/false\n",
+            "[Unit]\nConditionPathExists=/a\n",
+            "[Unit]\nAssertPathExists = /a\n",
+            "[Service]\nEnvironment=A=B \\\n  \"KUBELET_KUBECONFIG_ARGS=--kubeconfig=/a\"\n",
+        ] {
+            assert!(sets_start(text), "{text:?}");
+        }
+        for text in [
+            "",
+            "[Service]\n# ExecStart=/bin/a\n",
+            "[Service]\n;ExecStart=/bin/a\n",
+            "[Service]\nEnvironment=A=B \\\nExecStart=/bin/a\n",
+            "[Service]\nEnvironment=\"KUBELET_CONFIG_ARGS=--config=/a --config-dir=/b\"\n",
+            "[Service]\nExecStartPost=-/bin/a\nLimitNOFILE=1\n",
+            "[Service]\nX-ExecStart=/bin/a\n",
+        ] {
+            assert!(!sets_start(text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_drop_in_of_all_services_or_of_a_prefix_does_not_pass_the_guard() {
+        for (path, guarded) in [
+            ("/etc/systemd/system/service.d/a.conf", true),
+            ("/etc/systemd/system/k3s-.service.d/a.conf", true),
+            ("/run/systemd/system/rke2-.service.d/a.conf", true),
+            ("/etc/systemd/system/chrony-.service.d/a.conf", false),
+            ("/etc/systemd/system/k3-.service.d/a.conf", false),
+            ("/etc/systemd/system/kubelet.service.d/a.conf", true),
+            ("/etc/systemd/system/kubelet.service", true),
+            ("/etc/systemd/system/service.d.conf", false),
+        ] {
+            assert_eq!(is_unit_path(path), guarded, "{path}");
+        }
     }
 
     #[test]

@@ -109,6 +109,11 @@ pub fn merge(configs: &[&ParsedConfig], images: DefaultImages<'_>) -> Result<Mer
     merger.finish()
 }
 
+/// Returns the merge of no configs: no file, no unit, no operating system image.
+pub fn nothing() -> Result<MergedConfig, MergeError> {
+    ConfigMerger::new(DefaultImages::default()).finish()
+}
+
 struct ConfigMerger {
     spec: MachineConfigSpec,
     ignition: Config,

@@ -1,6 +1,7 @@
 //! Processing of MachineConfigs: parsing, validation, merge, rendering and naming, provenance, diff and disruption.
 
 pub mod applicability;
+pub mod base_layout;
 pub mod diff;
 pub mod disruption;
 pub mod extensions;
@@ -12,11 +13,14 @@ pub mod hex;
 pub mod irreconcilable;
 pub mod manifest;
 pub mod merge;
+pub mod node_versions;
 pub mod parsed_config;
 pub mod pools;
 pub mod problem;
 pub mod provenance;
 pub mod reconcilable;
+pub mod remote;
+pub mod remote_store;
 pub mod render;
 pub mod rendered_configs;
 pub mod retention;

@@ -9,6 +9,7 @@ use mco_ignition::Config;
 
 use crate::config::diff;
 use crate::config::problem::{InvalidObject, Problem};
+use crate::config::remote::{RemoteContents, RemoteReference};
 use crate::config::validate;
 
 const READABLE_BY_ALL: i64 = 0o004;
@@ -87,7 +88,12 @@ impl ParsedConfig {
 #[derive(Debug, Clone)]
 pub struct SourceConfig {
     pub object: Arc<MachineConfig>,
+    /// With all remote contents embedded.
     pub parsed: Result<Arc<ParsedConfig>, InvalidObject>,
+    /// The remote contents that it refers to.
+    pub remote: Vec<RemoteReference>,
+    /// Whether it cannot be merged only because remote contents are not fetched yet.
+    pub is_pending: bool,
 }
 
 impl PartialEq for SourceConfig {
@@ -99,9 +105,24 @@ impl PartialEq for SourceConfig {
 impl SourceConfig {
     /// Parses and validates the object to the extent that rendering requires.
     pub fn new(object: impl Into<Arc<MachineConfig>>) -> Self {
+        Self::with_contents(object, &RemoteContents::default())
+    }
+
+    /// Like [`Self::new`], and embeds the remote contents that it refers to.
+    pub fn with_contents(object: impl Into<Arc<MachineConfig>>, contents: &RemoteContents) -> Self {
         let object = object.into();
-        let parsed = validate::check(&object).map(Arc::new);
-        Self { object, parsed }
+        let resolution = validate::resolve(&object, contents);
+        let parsed = validate::check_resolved(&object, &resolution).map(Arc::new);
+        let is_pending = match &parsed {
+            Ok(_) => false,
+            Err(invalid) => resolution.is_pending() && invalid.problems.len() == resolution.missing.len(),
+        };
+        Self {
+            object,
+            parsed,
+            remote: resolution.references,
+            is_pending,
+        }
     }
 
     pub fn name(&self) -> &str {

@@ -88,13 +88,28 @@ pub fn render(
     images: DefaultImages<'_>,
     identity: RenderIdentity<'_>,
 ) -> Result<Rendered, RenderError> {
+    finish(pool, configs, merge::merge(configs, images)?, images, identity)
+}
+
+/// Renders the config of a pool without any MachineConfig, which changes nothing on its nodes.
+pub fn render_empty(pool: &MachineConfigPool, identity: RenderIdentity<'_>) -> Result<Rendered, RenderError> {
+    finish(pool, &[], merge::nothing()?, DefaultImages::default(), identity)
+}
+
+fn finish(
+    pool: &MachineConfigPool,
+    configs: &[&ParsedConfig],
+    merged: MergedConfig,
+    images: DefaultImages<'_>,
+    identity: RenderIdentity<'_>,
+) -> Result<Rendered, RenderError> {
     let MergedConfig {
         spec,
         ignition,
         provenance,
         warnings,
         contradictions,
-    } = merge::merge(configs, images)?;
+    } = merged;
     let overridden = spec.os_image_url != images.os;
     if overridden && pool.spec.os_image_stream.is_some() {
         let sources = provenance.sources_of_field(crate::config::provenance::SpecField::OsImageUrl);

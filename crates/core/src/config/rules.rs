@@ -1,7 +1,7 @@
 //! The administrator's policies in the cluster's MachineConfiguration: the disruption that a change causes, and the
 //! irreconcilable changes that running nodes may skip.
 
-use mco_api::MachineConfiguration;
+use mco_api::{ClusterBase, MachineConfiguration};
 
 use crate::config::disruption::DisruptionPolicy;
 use crate::config::feature_gates::FeatureGates;
@@ -15,25 +15,37 @@ pub struct AdministratorRules {
 }
 
 impl AdministratorRules {
-    /// Returns the policies of the spec, which the operator copies to the status later.
-    pub fn written(settings: &MachineConfiguration) -> Self {
-        let own = settings.spec.node_disruption_policy.as_ref();
+    /// Returns the built-in policies of a base, for a cluster without a MachineConfiguration.
+    pub fn of_base(base: ClusterBase) -> Self {
         Self {
-            policy: own.map_or_else(DisruptionPolicy::default, |own| {
-                DisruptionPolicy::default().with_cluster_policies(own)
-            }),
+            policy: DisruptionPolicy::of_base(base),
+            overrides: Overrides::default(),
+        }
+    }
+
+    /// Returns the policies of the spec, which the operator copies to the status later.
+    pub fn written(settings: &MachineConfiguration, base: ClusterBase) -> Self {
+        let own = settings.spec.node_disruption_policy.as_ref();
+        let built_in = DisruptionPolicy::of_base(base);
+        Self {
+            policy: match own {
+                Some(own) => built_in.with_cluster_policies(own),
+                None => built_in,
+            },
             overrides: Overrides::of(settings),
         }
     }
 
     /// Returns the policies of the status, as resolved by the operator.
-    pub fn in_force(settings: &MachineConfiguration) -> Self {
+    pub fn in_force(settings: &MachineConfiguration, base: ClusterBase) -> Self {
         let status = settings.status.as_ref();
         let policies = status.and_then(|status| status.node_disruption_policy_status.as_ref());
+        let built_in = DisruptionPolicy::of_base(base);
         Self {
-            policy: policies.map_or_else(DisruptionPolicy::default, |policies| {
-                DisruptionPolicy::default().with_cluster_policies(&policies.cluster_policies)
-            }),
+            policy: match policies {
+                Some(policies) => built_in.with_cluster_policies(&policies.cluster_policies),
+                None => built_in,
+            },
             overrides: Overrides::of(settings),
         }
     }
@@ -90,12 +102,16 @@ mod tests {
             (gates(false), Overrides::default()),
         ] {
             assert_eq!(
-                AdministratorRules::written(&settings).under(&gates).overrides,
+                AdministratorRules::written(&settings, ClusterBase::OpenShift)
+                    .under(&gates)
+                    .overrides,
                 expected,
                 "{gates:?}"
             );
             assert_eq!(
-                AdministratorRules::in_force(&settings).under(&gates).overrides,
+                AdministratorRules::in_force(&settings, ClusterBase::OpenShift)
+                    .under(&gates)
+                    .overrides,
                 expected,
                 "{gates:?}"
             );

@@ -11,6 +11,7 @@ use crate::config::applicability;
 use crate::config::extensions::{self, KernelType};
 use crate::config::parsed_config::ParsedConfig;
 use crate::config::problem::{InvalidObject, Problem};
+use crate::config::remote::{self, RemoteContents, Resolution};
 
 /// The highest file mode that a MachineConfig may set: it excludes setuid, setgid and sticky bits.
 const HIGHEST_FILE_MODE: i64 = 0o777;
@@ -18,6 +19,21 @@ const HIGHEST_FILE_MODE: i64 = 0o777;
 /// Validates a MachineConfig to the extent that rendering requires. Accepts what the reference implementation renders,
 /// except for what every node would refuse.
 pub fn check(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
+    check_resolved(config, &resolve(config, &RemoteContents::default()))
+}
+
+/// Validates a MachineConfig whose references to remote contents were resolved. The result has the contents embedded;
+/// missing ones are problems.
+pub fn check_resolved(
+    config: &Arc<MachineConfig>,
+    resolution: &Resolution,
+) -> Result<ParsedConfig, InvalidObject> {
+    let embedded = resolution.embedded.as_ref().map(|ignition| {
+        let mut config = MachineConfig::clone(config);
+        config.spec.config = Some(ignition.clone());
+        Arc::new(config)
+    });
+    let config = embedded.as_ref().unwrap_or(config);
     let Inspection {
         ignition,
         mut problems,
@@ -26,8 +42,24 @@ pub fn check(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject>
         unusable,
     } = Inspection::of(config);
     problems.extend(refused);
+    problems.extend(resolution.refused.iter().cloned());
+    problems.extend(resolution.missing.iter().cloned());
     warnings.extend(unusable);
     verdict(config, ignition, problems, warnings)
+}
+
+/// Resolves the references of a MachineConfig to remote contents. An invalid Ignition config has none: it is reported
+/// before anything is fetched.
+pub fn resolve(config: &MachineConfig, contents: &RemoteContents) -> Resolution {
+    let Some(raw) = config.spec.config.as_ref() else {
+        return Resolution::default();
+    };
+    let resolution = remote::resolve(raw, contents);
+    if resolution.references.is_empty() || mco_ignition::parse(raw).is_ok() {
+        resolution
+    } else {
+        Resolution::default()
+    }
 }
 
 /// Parses and validates a config that is applied to a node. It needs no role label, so rendered configs are accepted:
@@ -49,7 +81,7 @@ pub fn check_applicable(config: &Arc<MachineConfig>) -> Result<ParsedConfig, Inv
 }
 
 /// Validates a MachineConfig at admission: like [`check`], and also rejects what would render but could never be
-/// applied to a node.
+/// applied to a node. Remote contents are fetched later, so a reference is accepted if it can be.
 pub fn admit(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
     let Inspection {
         ignition,
@@ -59,6 +91,12 @@ pub fn admit(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject>
         unusable,
     } = Inspection::of(config);
     problems.extend(refused);
+    problems.extend(resolve(config, &RemoteContents::default()).refused);
+    if let Some(raw) = config.spec.config.as_ref().filter(|_| ignition.is_some()) {
+        let known: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
+        let unverified = remote::unverified_configs(raw).into_iter();
+        problems.extend(unverified.filter(|problem| !known.contains(&problem.path)));
+    }
     if name_of(config).is_empty() {
         problems.push(Problem::new("metadata.name", "a MachineConfig needs a name"));
     }
@@ -125,7 +163,7 @@ impl Inspection {
                         .iter()
                         .map(|finding| Problem::in_config(finding, raw)),
                 );
-                self.refused = applicability::refusals(&parsed.config);
+                self.refused = applicability::refusals_of_embedded(&parsed.config);
                 self.ignition = Some(parsed.config);
             }
             Err(error) => self.problems.extend(ignition_problems(&error, raw)),

@@ -1,6 +1,7 @@
 //! Generators of MachineConfigs: from the template tree, and from KubeletConfigs, ContainerRuntimeConfigs, image
 //! policies, registry mirrors and credential providers; boot images and OS image streams.
 
+pub mod base_refusal;
 pub mod boot_images;
 pub mod container_runtime;
 pub mod credential_provider;

@@ -5,21 +5,25 @@
 
 use std::sync::Arc;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mco_api::foreign::image_policy::{ClusterImagePolicy, ImagePolicy};
 use mco_api::vocabulary::names;
 use mco_api::{
-    ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigPool, PinnedImageSet, RolloutPolicy,
+    ClusterBase, ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigPool, PinnedImageSet,
+    RolloutPolicy,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::{BaseConfigs, ClusterObjects, ClusterStage, GenerationError, GeneratorInputs, run_generator};
+use crate::config::node_versions::NodeVersions;
 use crate::config::problem::{InvalidObject, Problem};
 use crate::config::rendered_configs;
 use crate::config::selector::Selector;
 use crate::config::validate;
 use crate::generators::container_runtime;
+use crate::generators::generated::Generator;
 use crate::generators::kubelet;
 use crate::generators::registries;
 use crate::rollout::admit_pool;
@@ -30,7 +34,8 @@ use crate::rollout::policy::admit_policy;
 pub const OWN_GROUP: &str = "machineconfiguration.openshift.io";
 pub const OPERATOR_GROUP: &str = "operator.openshift.io";
 pub const CONFIG_GROUP: &str = "config.openshift.io";
-pub const POLICY_GROUP: &str = "mco.dev";
+/// Kinds that only this implementation has.
+pub const PLAIN_GROUP: &str = "mco.dev";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteOperation {
@@ -67,6 +72,53 @@ pub enum ConfigInUse {
     By(Users),
     /// The caches are not synced yet.
     Unknown,
+}
+
+/// The cluster that an object is written to, as far as admission depends on it.
+#[derive(Debug, Clone, Default)]
+pub struct AdmissionContext {
+    pub base: ClusterBase,
+    pub pools: Vec<MachineConfigPool>,
+    pub nodes: Vec<NodeVersions>,
+}
+
+impl AdmissionContext {
+    /// Rejects an object that its generator cannot use on this base or for the nodes of a pool. The templates' files fit
+    /// every node that has them, so there it is always allowed.
+    fn admit(
+        self,
+        generator: Generator,
+        add: impl FnOnce(&mut ClusterObjects),
+    ) -> Result<Vec<Problem>, Vec<Problem>> {
+        if self.base.has_templates() {
+            return Ok(Vec::new());
+        }
+        let mut objects = ClusterObjects {
+            pools: self.pools,
+            nodes: self.nodes,
+            ..ClusterObjects::default()
+        };
+        add(&mut objects);
+        let base = BaseConfigs {
+            base: self.base,
+            ..BaseConfigs::default()
+        };
+        let inputs = GeneratorInputs {
+            objects: &objects,
+            base: &base,
+            version: "",
+            stage: ClusterStage::Cluster,
+        };
+        let result = run_generator(generator, &inputs, &BTreeMap::new());
+        let refused = result.failures.iter().filter_map(|failure| match &failure.error {
+            // It takes effect when such a pool is created.
+            GenerationError::NoPool(_) => None,
+            error => Some(Problem::new("spec", error.to_string())),
+        });
+        verdict(refused.collect())?;
+        let warnings = result.warnings.into_iter();
+        Ok(warnings.map(|warning| Problem::new("spec", warning)).collect())
+    }
 }
 
 /// Refuses an image build for a pool whose nodes cannot boot images, naming the nodes. `nodes` are those of the pool
@@ -130,6 +182,16 @@ pub fn review(
     users: impl FnOnce(&str) -> ConfigInUse,
     peers: impl FnOnce() -> Vec<RolloutPolicy>,
 ) -> Result<Vec<Problem>, String> {
+    review_on(AdmissionContext::default, request, users, peers)
+}
+
+/// Like [`review`], for a write to the cluster that `context` returns. It is called only for kinds that depend on it.
+pub fn review_on(
+    context: impl FnOnce() -> AdmissionContext,
+    request: &AdmissionWrite<'_>,
+    users: impl FnOnce(&str) -> ConfigInUse,
+    peers: impl FnOnce() -> Vec<RolloutPolicy>,
+) -> Result<Vec<Problem>, String> {
     match request.operation {
         WriteOperation::Delete => deletion(request, users).map(|()| Vec::new()),
         WriteOperation::Create | WriteOperation::Update => {
@@ -140,8 +202,8 @@ pub fn review(
                 return Ok(Vec::new());
             }
             let checked = match (request.group, request.kind) {
-                (POLICY_GROUP, "RolloutPolicy") => Some(rollout_policy(object, &peers())),
-                _ => check(request.group, request.kind, object),
+                (PLAIN_GROUP, "RolloutPolicy") => Some(rollout_policy(object, &peers())),
+                _ => check_on(context, request.group, request.kind, object),
             };
             let problems = match checked {
                 None => return Ok(Vec::new()),
@@ -161,28 +223,56 @@ pub fn review(
 /// Validates an object of a supported kind as if it were new: returns warnings, or all problems; `None` for other
 /// kinds.
 pub fn check(group: &str, kind: &str, object: &Value) -> Option<Result<Vec<Problem>, Vec<Problem>>> {
+    check_on(AdmissionContext::default, group, kind, object)
+}
+
+/// Like [`check`], for an object of the cluster that `context` returns.
+pub fn check_on(
+    context: impl FnOnce() -> AdmissionContext,
+    group: &str,
+    kind: &str,
+    object: &Value,
+) -> Option<Result<Vec<Problem>, Vec<Problem>>> {
     let checked = match (group, kind) {
         (OWN_GROUP, "MachineConfig") => decode(object).and_then(|config| machine_config(&Arc::new(config))),
         (OWN_GROUP, "MachineConfigPool") => decode(object).and_then(|pool: MachineConfigPool| {
-            let admitted = admit_pool(&pool);
+            let admitted = admit_pool(&pool, context().base);
             admitted.map(|()| Vec::new()).map_err(|invalid| invalid.problems)
         }),
-        (OWN_GROUP, "KubeletConfig") => decode(object).and_then(|config| kubelet_config(&config)),
-        (OWN_GROUP, "ContainerRuntimeConfig") => decode(object).and_then(|config| runtime_config(&config)),
+        (OWN_GROUP, "KubeletConfig") => decode(object).and_then(|config| {
+            kubelet_config(&config)?;
+            let kubelet_configs = vec![config];
+            context().admit(Generator::Kubelet, |objects| {
+                objects.kubelet_configs = kubelet_configs
+            })
+        }),
+        (OWN_GROUP, "ContainerRuntimeConfig") => decode(object).and_then(|config| {
+            runtime_config(&config)?;
+            let configs = vec![config];
+            context().admit(Generator::ContainerRuntime, |objects| {
+                objects.runtime_configs = configs
+            })
+        }),
         (OWN_GROUP, "PinnedImageSet") => {
             decode(object).and_then(|set: PinnedImageSet| verdict(pinned_images::validate(&set)))
         }
-        (POLICY_GROUP, "RolloutPolicy") => rollout_policy(object, &[]),
-        (OPERATOR_GROUP, "MachineConfiguration") => machine_configuration(object),
+        (PLAIN_GROUP, "RolloutPolicy") => rollout_policy(object, &[]),
+        (OPERATOR_GROUP | PLAIN_GROUP, "MachineConfiguration") => machine_configuration(object),
         (OPERATOR_GROUP, "ImageContentSourcePolicy") => {
             decode(object).and_then(|set| registries::admit_content_policy(&set))
         }
-        (CONFIG_GROUP, "ImageDigestMirrorSet") => {
-            decode(object).and_then(|set| registries::admit_digest_mirrors(&set))
-        }
-        (CONFIG_GROUP, "ImageTagMirrorSet") => {
-            decode(object).and_then(|set| registries::admit_tag_mirrors(&set))
-        }
+        (CONFIG_GROUP | PLAIN_GROUP, "ImageDigestMirrorSet") => decode(object).and_then(|set| {
+            let warnings = registries::admit_digest_mirrors(&set)?;
+            let sets = vec![set];
+            let more = context().admit(Generator::Registries, |objects| objects.digest_mirrors = sets)?;
+            Ok([warnings, more].concat())
+        }),
+        (CONFIG_GROUP | PLAIN_GROUP, "ImageTagMirrorSet") => decode(object).and_then(|set| {
+            let warnings = registries::admit_tag_mirrors(&set)?;
+            let sets = vec![set];
+            let more = context().admit(Generator::Registries, |objects| objects.tag_mirrors = sets)?;
+            Ok([warnings, more].concat())
+        }),
         (CONFIG_GROUP, "ClusterImagePolicy") => {
             decode(object).and_then(|policy: ClusterImagePolicy| registries::admit_policy(&policy.spec))
         }
@@ -266,11 +356,15 @@ fn verdict(problems: Vec<Problem>) -> Result<Vec<Problem>, Vec<Problem>> {
     }
 }
 
-/// Whether two versions of an object are equivalent here: only spec and labels matter.
+/// Whether two versions of an object are equivalent here: only spec, labels and the user of a pool's SSH keys matter.
 fn means_the_same(old: &Value, new: &Value) -> bool {
-    ["/spec", "/metadata/labels"]
-        .iter()
-        .all(|part| old.pointer(part) == new.pointer(part))
+    [
+        "/spec",
+        "/metadata/labels",
+        "/metadata/annotations/mco.dev~1ssh-user",
+    ]
+    .iter()
+    .all(|part| old.pointer(part) == new.pointer(part))
 }
 
 /// Whether an object is being deleted; it only changes to remove its finalizers.

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use mco_api::cluster_base::UnknownBase;
 use mco_api::controller_config::ControllerConfigSpec;
 use mco_api::foreign::api_server::APIServer;
 use mco_api::vocabulary::annotations;
-use mco_api::{ControllerConfig, MachineConfig};
+use mco_api::{ClusterBase, ControllerConfig, MachineConfig};
 use thiserror::Error;
 
 use super::ClusterObjects;
@@ -33,7 +34,9 @@ pub struct BaseSettings<'a> {
 /// The base configuration of all roles.
 #[derive(Debug, Clone, Default)]
 pub struct BaseConfigs {
+    pub base: ClusterBase,
     pub controller_config: Arc<ControllerConfig>,
+    /// Empty on a base without templates.
     pub templates: Vec<TemplateConfig>,
     pub feature_gates: FeatureGates,
 }
@@ -41,13 +44,15 @@ pub struct BaseConfigs {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BaseError {
     #[error(transparent)]
+    Base(#[from] UnknownBase),
+    #[error(transparent)]
     FeatureGates(#[from] FeatureGateError),
     #[error(transparent)]
     Templates(#[from] TemplateError),
 }
 
 impl BaseConfigs {
-    /// Renders the base from its templates.
+    /// Renders the base from its templates, if it has any.
     pub fn render(
         objects: &ClusterObjects,
         controller_config: &Arc<ControllerConfig>,
@@ -58,6 +63,15 @@ impl BaseConfigs {
             controller_config,
             settings.payload_version,
         )?;
+        let base = controller_config.base()?;
+        if !base.has_templates() {
+            return Ok(Self {
+                base,
+                controller_config: Arc::clone(controller_config),
+                templates: Vec::new(),
+                feature_gates,
+            });
+        }
         let profile = objects
             .api_server
             .as_ref()
@@ -65,6 +79,8 @@ impl BaseConfigs {
         let inputs = TemplateInputs {
             spec: &controller_config.spec,
             pull_secret: settings.pull_secret,
+            // Kubernetes by itself approves no certificate that a kubelet requests for serving.
+            serving_certificates: base.is_openshift(),
             tls: tls_profile::settings(profile),
             version: settings.version,
             owner: Some(generated::owner(
@@ -74,6 +90,7 @@ impl BaseConfigs {
             )),
         };
         Ok(Self {
+            base,
             templates: templates::render(settings.templates, &inputs)?,
             controller_config: Arc::clone(controller_config),
             feature_gates,
@@ -90,11 +107,11 @@ impl BaseConfigs {
     ) -> Result<Self, BaseError> {
         let feature_gates =
             FeatureGates::in_force(objects.feature_gate.as_ref(), controller_config, payload_version)?;
+        let base = controller_config.base()?;
+        let configs = configs.into_iter().filter(|_| base.has_templates());
         Ok(Self {
-            templates: configs
-                .into_iter()
-                .filter_map(TemplateConfig::of_cluster)
-                .collect(),
+            base,
+            templates: configs.filter_map(TemplateConfig::of_cluster).collect(),
             controller_config: Arc::clone(controller_config),
             feature_gates,
         })
@@ -137,13 +154,14 @@ impl BaseConfigs {
         specs(self) == specs(other)
     }
 
-    /// Returns the parts of a ControllerConfig that the base depends on: its spec, the version that wrote it, and the
-    /// release.
-    pub fn inputs(config: &ControllerConfig) -> (&ControllerConfigSpec, [Option<&String>; 2]) {
+    /// Returns the parts of a ControllerConfig that the base depends on: its spec, the version that wrote it, the
+    /// release, and the base that it names.
+    pub fn inputs(config: &ControllerConfig) -> (&ControllerConfigSpec, [Option<&String>; 3]) {
         let all = config.metadata.annotations.as_ref();
         let versions = [
             annotations::GENERATED_BY_VERSION,
             annotations::RELEASE_IMAGE_VERSION,
+            annotations::BASE,
         ];
         (&config.spec, versions.map(|key| all.and_then(|all| all.get(key))))
     }
@@ -152,7 +170,7 @@ impl BaseConfigs {
     pub fn depends_on_change(before: &ClusterObjects, after: &ClusterObjects) -> bool {
         let spec = |objects: &ClusterObjects| {
             let config = objects.controller_config.as_deref();
-            config.map(|config| config.spec.clone())
+            config.map(|config| (config.spec.clone(), config.base()))
         };
         let profile = |objects: &ClusterObjects| {
             let server: Option<&APIServer> = objects.api_server.as_ref();

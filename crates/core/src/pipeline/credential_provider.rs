@@ -21,6 +21,9 @@ pub(super) fn run(
     existing: &impl ExistingConfigs,
     result: &mut GenerationResult,
 ) {
+    if !inputs.base.base.has_templates() {
+        return;
+    }
     let is_on = !inputs.base.feature_gates.is_disabled(FEATURE_GATE);
     let config = inputs.objects.credential_provider.as_ref();
     let Some(config) = config.filter(|config| is_on && config.metadata.deletion_timestamp.is_none()) else {

@@ -12,6 +12,7 @@ use super::{
     BaseConfigs, ClusterObjects, ExistingConfigs, credential_provider, kubelet, registries, user_configs,
 };
 use crate::config::selector::SelectorError;
+use crate::generators::base_refusal::BaseRefusal;
 use crate::generators::container_runtime::ContainerRuntimeError;
 use crate::generators::credential_provider::{CredentialProviderError, CredentialProviderOutcome};
 use crate::generators::generated::assign::Assigned;
@@ -87,6 +88,8 @@ pub struct SkippedObject {
 /// Why generating failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum GenerationError {
+    #[error(transparent)]
+    Base(#[from] BaseRefusal),
     #[error(transparent)]
     Kubelet(#[from] KubeletError),
     #[error(transparent)]

@@ -30,6 +30,11 @@ pub(super) fn run(
     result.prohibited_profile = prohibited;
     let settings = NodeSettings(settings.as_ref());
     let pools = &inputs.objects.pools;
+    if !inputs.base.base.has_templates() {
+        let objects = &inputs.objects.kubelet_configs;
+        user_configs::run(objects, settings, inputs, existing, result);
+        return;
+    }
     for pool in pools {
         let name = names::generated_feature_kubelet(name_of(&pool.metadata));
         let generated = base_of(pool, settings, inputs).and_then(kubelet::for_feature_gates);

@@ -18,6 +18,7 @@ use mco_api::{
 };
 
 use crate::config::manifest::{Manifest, ManifestError};
+use crate::config::node_versions::NodeVersions;
 
 /// A kind of object that configs are generated from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,8 @@ macro_rules! kinds {
 }
 
 const OPERATOR: &str = "operator.openshift.io";
+/// The kinds of clusters other than OpenShift.
+const PLAIN: &str = "mco.dev";
 
 /// The kinds that configs are generated from, in addition to pools and MachineConfigs. Clusters that are not
 /// OpenShift lack some of them.
@@ -57,6 +60,8 @@ pub const SOURCE_KINDS: &[SourceKind] = kinds![
     CONFIG "v1" "ClusterVersion",
     CONFIG "v1alpha1" "CRIOCredentialProviderConfig",
     OPERATOR "v1alpha1" "ImageContentSourcePolicy",
+    PLAIN "v1" "ImageDigestMirrorSet",
+    PLAIN "v1" "ImageTagMirrorSet",
 ];
 
 /// All objects that the render pipeline reads, except for MachineConfigs.
@@ -79,6 +84,8 @@ pub struct ClusterObjects {
     pub api_server: Option<APIServer>,
     pub cluster_version: Option<ClusterVersion>,
     pub os_image_stream: Option<OSImageStream>,
+    /// The nodes, which decide about the generated configs of an additive base.
+    pub nodes: Vec<NodeVersions>,
 }
 
 impl ClusterObjects {
@@ -133,8 +140,8 @@ impl ClusterObjects {
             (OWN, "ContainerRuntimeConfig") => self.runtime_configs.push(manifest.decode()?),
             (OWN, "MachineOSConfig") => self.os_configs.push(manifest.decode()?),
             (OWN, "OSImageStream") => self.os_image_stream = Some(manifest.decode()?),
-            (CONFIG, "ImageDigestMirrorSet") => self.digest_mirrors.push(manifest.decode()?),
-            (CONFIG, "ImageTagMirrorSet") => self.tag_mirrors.push(manifest.decode()?),
+            (CONFIG | PLAIN, "ImageDigestMirrorSet") => self.digest_mirrors.push(manifest.decode()?),
+            (CONFIG | PLAIN, "ImageTagMirrorSet") => self.tag_mirrors.push(manifest.decode()?),
             (CONFIG, "ClusterImagePolicy") => self.cluster_policies.push(manifest.decode()?),
             (CONFIG, "ImagePolicy") => self.policies.push(manifest.decode()?),
             (CONFIG, "Image") => self.image = Some(manifest.decode()?),
@@ -144,6 +151,9 @@ impl ClusterObjects {
             (CONFIG, "ClusterVersion") => self.cluster_version = Some(manifest.decode()?),
             (CONFIG, "CRIOCredentialProviderConfig") if singleton => {
                 self.credential_provider = Some(manifest.decode()?);
+            }
+            ("", "Node") if manifest.api_version == "v1" => {
+                self.nodes.push(NodeVersions::of(&manifest.decode()?));
             }
             (OPERATOR, "ImageContentSourcePolicy") => self.content_policies.push(manifest.decode()?),
             _ => return Ok(false),
@@ -172,5 +182,6 @@ impl ClusterObjects {
             policies,
             os_configs
         );
+        self.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     }
 }

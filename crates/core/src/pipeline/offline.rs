@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use mco_api::machine_config_pool::MachineConfigPoolSpec;
 use mco_api::vocabulary::labels;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
@@ -11,6 +12,8 @@ use thiserror::Error;
 
 use crate::config::manifest::{Manifest, ManifestError, ManifestOrigin};
 use crate::config::pools;
+use crate::config::remote::{ContentState, RemoteContents};
+use crate::config::remote_store;
 use crate::config::render::Rendered;
 
 const GROUP: &str = "machineconfiguration.openshift.io/";
@@ -21,6 +24,8 @@ pub struct Inventory {
     pub configs: Vec<MachineConfig>,
     pub pools: Vec<MachineConfigPool>,
     pub controller_config: Option<ControllerConfig>,
+    /// The remote contents that the MachineConfigs refer to, from the ConfigMaps that have them.
+    pub contents: RemoteContents,
     /// Objects of kinds that are irrelevant for rendering.
     pub skipped: Vec<Skipped>,
     origins: BTreeMap<(String, String), ManifestOrigin>,
@@ -70,6 +75,13 @@ impl Inventory {
             "MachineConfig" if ours => self.configs.push(decode(&manifest)?),
             "MachineConfigPool" if ours => self.pools.push(decode(&manifest)?),
             "ControllerConfig" if ours => self.controller_config = Some(decode(&manifest)?),
+            "ConfigMap" if remote_store::is_stored(&manifest.value) => {
+                let stored: ConfigMap = decode(&manifest)?;
+                if let Some((key, contents)) = remote_store::read(&stored) {
+                    self.contents.set(key, ContentState::Available(contents));
+                }
+                return Ok(());
+            }
             _ => {
                 let Manifest {
                     origin,

@@ -6,9 +6,12 @@ use mco_api::vocabulary::{labels, names};
 
 use super::generate::name_of;
 use super::{
-    BaseConfigs, ClusterObjects, ClusterStage, ExistingConfigs, GenerationResult, GeneratorInputs,
-    SkippedObject,
+    BaseConfigs, ClusterObjects, ClusterStage, ExistingConfigs, GenerationError, GenerationResult,
+    GeneratorInputs, SkippedObject,
 };
+use crate::config::base_layout::BaseLayout;
+use crate::config::node_versions::PoolNodes;
+use crate::generators::base_refusal::BaseRefusal;
 use crate::generators::generated::{self, Generator};
 use crate::generators::registries::{
     self, BaseFiles, PolicyConflict, RegistryError, RegistryFiles, RegistryInputs,
@@ -24,6 +27,7 @@ pub(super) fn run(
     result: &mut GenerationResult,
 ) {
     match inputs.stage {
+        _ if !inputs.base.base.has_templates() => in_base(inputs, existing, result),
         ClusterStage::Installation => at_installation(inputs, result),
         ClusterStage::Cluster => {
             let before = result.configs.len();
@@ -34,6 +38,46 @@ pub(super) fn run(
                 for config in existing.of_generator(Generator::Registries) {
                     result.keep(Some(config));
                 }
+            }
+        }
+    }
+}
+
+/// Generates the mirrors of every pool of a base without templates.
+fn in_base(inputs: &GeneratorInputs<'_>, existing: &impl ExistingConfigs, result: &mut GenerationResult) {
+    let objects = inputs.objects;
+    if !objects.has_registry_settings() {
+        return;
+    }
+    let base = inputs.base.base;
+    let Some(layout) = BaseLayout::of(base) else {
+        let kind = "mirror set";
+        result.fail(DESCRIBED, GenerationError::Base(BaseRefusal::NoBase { kind }));
+        return;
+    };
+    if objects.image.is_some() || !objects.cluster_policies.is_empty() || !objects.policies.is_empty() {
+        result.warn(format!(
+            "Image and image policies have no effect on base {base}: only mirrors are configured"
+        ));
+    }
+    let sources = sources(objects, inputs.base);
+    for pool in &objects.pools {
+        let nodes = PoolNodes::of(base, pool, &objects.pools, &objects.nodes);
+        let name = names::generated_registries(nodes.pool);
+        match registries::mirror_files(&layout, &nodes, &sources) {
+            Ok((files, warnings)) => {
+                for warning in warnings {
+                    result.warn(warning);
+                }
+                if !files.is_empty() {
+                    let version = (inputs.stage == ClusterStage::Cluster).then_some(inputs.version);
+                    result.push(registries::generate(nodes.pool, files, version, None));
+                }
+            }
+            // One pool whose nodes cannot take the mirrors keeps what it has; the others go on.
+            Err(error) => {
+                result.fail(DESCRIBED, error);
+                result.keep(existing.in_force(&name));
             }
         }
     }
@@ -98,8 +142,8 @@ fn report(files: &RegistryFiles, result: &mut GenerationResult) {
     result.conflicts.clone_from(conflicts);
 }
 
-fn files(objects: &ClusterObjects, base: &BaseConfigs, pool: &str) -> Result<RegistryFiles, RegistryError> {
-    let sources = RegistryInputs {
+fn sources<'a>(objects: &'a ClusterObjects, base: &'a BaseConfigs) -> RegistryInputs<'a> {
+    RegistryInputs {
         image: objects.image.as_ref(),
         digest_mirrors: &objects.digest_mirrors,
         tag_mirrors: &objects.tag_mirrors,
@@ -108,7 +152,11 @@ fn files(objects: &ClusterObjects, base: &BaseConfigs, pool: &str) -> Result<Reg
         policies: &objects.policies,
         feature_gates: &base.feature_gates,
         release_image: objects.release_image(),
-    };
+    }
+}
+
+fn files(objects: &ClusterObjects, base: &BaseConfigs, pool: &str) -> Result<RegistryFiles, RegistryError> {
+    let sources = sources(objects, base);
     let base_file = |path: &str| base_file(&base.templates, pool, path).unwrap_or_default();
     let base_files = BaseFiles {
         registries_conf: base_file(registries::REGISTRIES_CONF),

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use mco_api::cluster_base::UnknownBase;
 use mco_api::vocabulary::annotations;
-use mco_api::{ControllerConfig, MachineConfigPool, OSImageStream};
+use mco_api::{ClusterBase, ControllerConfig, MachineConfigPool, OSImageStream};
 use thiserror::Error;
 
 use crate::config::guarded::{self, Allowance};
@@ -22,6 +23,7 @@ use crate::config::transition::{self, TransitionError};
 use crate::generators::generated::generator_of;
 use crate::generators::os_images::{self, StreamError};
 use crate::generators::os_streams::ReleaseStreams;
+use crate::generators::templates::TemplateConfig;
 
 /// All inputs of a render of one pool.
 #[derive(Debug, Clone, Copy)]
@@ -58,12 +60,17 @@ pub struct RenderedPool {
 #[derive(Debug, Error)]
 pub enum RenderFailure {
     #[error(transparent)]
+    Base(#[from] UnknownBase),
+    #[error(transparent)]
     Select(#[from] SelectError),
     /// The objects were written by another version of the controllers, during an upgrade.
     #[error(transparent)]
     Skew(#[from] SkewError),
     #[error("could not generate rendered MachineConfig: {}", join(.0))]
     Invalid(Vec<InvalidObject>),
+    /// Sources whose remote contents are not fetched yet.
+    #[error("waiting for remote contents: {}", join(.0))]
+    Fetching(Vec<InvalidObject>),
     /// Sources that change guarded paths of nodes that this cluster has not installed.
     #[error("{}", .0.join("\n"))]
     Guarded(Vec<String>),
@@ -87,13 +94,18 @@ fn join(invalid: &[InvalidObject]) -> String {
 /// Renders a pool. The same inputs result in the same name and bytes, in any order of the sources.
 pub fn render_pool(inputs: &PoolInputs<'_>) -> Result<RenderedPool, RenderFailure> {
     let pool = inputs.pool;
-    let selected = select(pool, inputs.sources)?;
+    let base = inputs
+        .controller_config
+        .map_or(Ok(ClusterBase::default()), ControllerConfig::base)?;
+    let selected = select(pool, inputs.sources, base)?;
     check_skew(inputs, &selected)?;
     let parsed = validate(&selected)?;
     check_guarded(inputs.controller_config, &parsed)?;
     let stream = inputs.streams.of_pool(pool, inputs.worker)?;
     let images = match (stream, inputs.controller_config) {
         (Some(stream), _) => stream.images,
+        // Where no release provides the operating system, a pool has an image only if a MachineConfig names it.
+        (None, Some(_)) if !base.has_templates() => DefaultImages::default(),
         (None, Some(config)) => os_images::from_controller_config(config),
         (None, None) => DefaultImages::default(),
     };
@@ -101,7 +113,12 @@ pub fn render_pool(inputs: &PoolInputs<'_>) -> Result<RenderedPool, RenderFailur
         release_version: release_version(inputs.controller_config).unwrap_or(inputs.identity.release_version),
         ..inputs.identity
     };
-    let rendered = render::render(pool, &parsed, images, identity).map_err(RenderFailure::Merge)?;
+    let rendered = if parsed.is_empty() {
+        render::render_empty(pool, identity)
+    } else {
+        render::render(pool, &parsed, images, identity)
+    };
+    let rendered = rendered.map_err(RenderFailure::Merge)?;
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     runtime_check::check(name, &rendered.config.ignition, stream.map(|stream| stream.name))?;
     let size = render::check_size(&rendered).map_err(RenderFailure::Size)?;
@@ -124,13 +141,16 @@ pub fn is_user_source(metadata: &ObjectMeta) -> bool {
 fn select<'s>(
     pool: &MachineConfigPool,
     sources: &'s [Arc<SourceConfig>],
+    base: ClusterBase,
 ) -> Result<Vec<&'s SourceConfig>, SelectError> {
     let selector = pools::config_selector(pool)?;
     let matching = sources
         .iter()
-        .filter(|source| selector.matches(source.object.metadata.labels.as_ref()));
+        .filter(|source| selector.matches(source.object.metadata.labels.as_ref()))
+        // The base configs of another base are no sources, even while the API server still has them.
+        .filter(|source| base.has_templates() || !TemplateConfig::is_of_cluster(&source.object));
     let selected: Vec<&SourceConfig> = matching.map(Arc::as_ref).collect();
-    if selected.is_empty() {
+    if selected.is_empty() && base.has_templates() {
         let pool = pool.metadata.name.clone().unwrap_or_default();
         return Err(SelectError::SelectsNothing { pool });
     }
@@ -163,6 +183,12 @@ fn validate<'s>(selected: &[&'s SourceConfig]) -> Result<Vec<&'s ParsedConfig>, 
         return Ok(parsed.collect());
     }
     invalid.sort_by(|a, b| a.name.cmp(&b.name));
+    if selected
+        .iter()
+        .all(|source| source.parsed.is_ok() || source.is_pending)
+    {
+        return Err(RenderFailure::Fetching(invalid));
+    }
     Err(RenderFailure::Invalid(invalid))
 }
 

@@ -12,12 +12,15 @@ use super::generate::name_of;
 use super::{
     ClusterStage, ExistingConfigs, GenerationError, GenerationResult, GeneratorInputs, ObjectReport,
 };
+use crate::config::base_layout::BaseLayout;
+use crate::config::node_versions::PoolNodes;
 use crate::config::pools;
+use crate::generators::base_refusal::BaseRefusal;
 use crate::generators::container_runtime::{self, ContainerRuntimeError, STORAGE_CONF};
 use crate::generators::generated::assign::{Assigned, Claim, assign};
 use crate::generators::generated::condition::GenerationOutcome;
 use crate::generators::generated::suffix::{Family, has_written_for};
-use crate::generators::generated::{self, Generated, Generator, generator_of_name};
+use crate::generators::generated::{self, Generated, GeneratedConfigSpec, Generator, generator_of_name};
 use crate::generators::kubelet::{self, UserKubelet};
 use crate::generators::templates::base_file;
 
@@ -283,6 +286,31 @@ fn described<K: GeneratorObject>(metadata: &ObjectMeta) -> String {
     format!("{} {:?}", K::KIND, name_of(metadata))
 }
 
+/// Returns the layout and the nodes of a pool on an additive base, `None` on a base with templates, and an error where
+/// objects of this kind have no effect.
+fn additive<'a>(
+    pool: &'a MachineConfigPool,
+    inputs: &GeneratorInputs<'a>,
+    kind: &'static str,
+) -> Result<Option<(BaseLayout, PoolNodes<'a>)>, BaseRefusal> {
+    let base = inputs.base.base;
+    if base.has_templates() {
+        return Ok(None);
+    }
+    let layout = BaseLayout::of(base).ok_or(BaseRefusal::NoBase { kind })?;
+    let objects = inputs.objects;
+    Ok(Some((
+        layout,
+        PoolNodes::of(base, pool, &objects.pools, &objects.nodes),
+    )))
+}
+
+/// Returns the number at the end of a generated name, 0 for the name without one.
+fn number_in(name: &str, plain: &str) -> u32 {
+    let number = name.strip_prefix(plain).and_then(|rest| rest.strip_prefix('-'));
+    number.and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
 impl GeneratorObject for KubeletConfig {
     const KIND: &'static str = "KubeletConfig";
     const FAMILY: Family = Family::Kubelet;
@@ -314,6 +342,16 @@ impl GeneratorObject for KubeletConfig {
         owner: OwnerReference,
     ) -> Result<Generated, GenerationError> {
         kubelet::check_for_pool(validated, pool)?;
+        if let Some((layout, nodes)) = additive(pool, inputs, Self::KIND)? {
+            let number = number_in(&name, &Self::FAMILY.name(nodes.pool, None));
+            let target = kubelet::DropInTarget {
+                name,
+                number,
+                owner: Some(owner),
+                version: inputs.version,
+            };
+            return Ok(kubelet::for_drop_in(&layout, &nodes, self, validated, target)?);
+        }
         let base = super::kubelet::base_of(pool, settings, inputs)?;
         Ok(kubelet::for_kubelet_config(
             base,
@@ -375,6 +413,21 @@ impl GeneratorObject for ContainerRuntimeConfig {
         owner: OwnerReference,
     ) -> Result<Generated, GenerationError> {
         let role = name_of(&pool.metadata);
+        if let Some((layout, nodes)) = additive(pool, inputs, Self::KIND)? {
+            let number = number_in(&name, &Self::FAMILY.name(role, None));
+            let wishes = &self.spec.container_runtime_config;
+            let files = container_runtime::drop_in_files(&layout, &nodes, wishes, number)?;
+            return Ok(GeneratedConfigSpec {
+                name,
+                role,
+                files,
+                version: Some(inputs.version),
+                owner: Some(owner),
+                made_from: described::<Self>(&self.metadata),
+                ..GeneratedConfigSpec::default()
+            }
+            .build());
+        }
         let base = container_runtime::ContainerRuntimeBase {
             role,
             storage_conf: base_file(&inputs.base.templates, role, STORAGE_CONF),

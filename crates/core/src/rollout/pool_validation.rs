@@ -1,7 +1,7 @@
 //! Validation of a MachineConfigPool at admission.
 
-use mco_api::MachineConfigPool;
-use mco_api::vocabulary::labels;
+use mco_api::vocabulary::{annotations, labels};
+use mco_api::{ClusterBase, MachineConfigPool};
 
 use super::budget;
 use crate::config::pools;
@@ -9,7 +9,7 @@ use crate::config::problem::{InvalidObject, Problem};
 use crate::config::selector::Selector;
 
 /// Validates a pool at admission.
-pub fn admit_pool(pool: &MachineConfigPool) -> Result<(), InvalidObject> {
+pub fn admit_pool(pool: &MachineConfigPool, base: ClusterBase) -> Result<(), InvalidObject> {
     let name = pool.metadata.name.clone().unwrap_or_default();
     let mut problems = Vec::new();
     if name.is_empty() {
@@ -36,7 +36,9 @@ pub fn admit_pool(pool: &MachineConfigPool) -> Result<(), InvalidObject> {
     if let Some(objection) = pool.spec.max_unavailable.as_ref().and_then(budget::objection) {
         problems.push(Problem::new("spec.maxUnavailable", objection).with_hint(budget::HINT));
     }
-    if selectors_are_sound && !inherits_from_worker(pool) {
+    problems.extend(ssh_user(pool));
+    // Without templates there is nothing to inherit.
+    if selectors_are_sound && base.has_templates() && !inherits_from_worker(pool) {
         problems.push(
             Problem::new(
                 "spec.machineConfigSelector",
@@ -58,6 +60,23 @@ pub fn admit_pool(pool: &MachineConfigPool) -> Result<(), InvalidObject> {
             problems,
         })
     }
+}
+
+/// Rejects a name that no account can have.
+fn ssh_user(pool: &MachineConfigPool) -> Option<Problem> {
+    let all = pool.metadata.annotations.as_ref();
+    let user = all.and_then(|all| all.get(annotations::SSH_USER))?;
+    let first = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    let is_name = user.len() <= 32
+        && user.bytes().next().is_some_and(first)
+        && user
+            .bytes()
+            .all(|byte| first(byte) || byte.is_ascii_digit() || byte == b'-');
+    let path = format!("metadata.annotations[{}]", annotations::SSH_USER);
+    (!is_name).then(|| {
+        Problem::new(path, format!("{user:?} is not the name of an account"))
+            .with_hint("name the account that the SSH keys belong to, such as core, ubuntu or ec2-user")
+    })
 }
 
 fn inherits_from_worker(pool: &MachineConfigPool) -> bool {
@@ -102,7 +121,7 @@ mod tests {
             let pool: MachineConfigPool = serde_json::from_value(json!({"metadata": {"name": "worker"}, "spec": {
                 "machineConfigSelector": {"matchLabels": {labels::ROLE: "worker"}}, "maxUnavailable": limit}}))
             .unwrap();
-            admit_pool(&pool)
+            admit_pool(&pool, ClusterBase::OpenShift)
         };
         for good in [json!(0), json!(3), json!("0%"), json!("10%"), json!("100%")] {
             assert!(admitted(good.clone()).is_ok(), "{good}");
@@ -158,7 +177,39 @@ mod tests {
                 json!({"metadata": {"name": "infra"}, "spec": {"machineConfigSelector": selector}}),
             )
             .unwrap();
-            assert_eq!(admit_pool(&pool).is_ok(), accepted, "{name}");
+            assert_eq!(
+                admit_pool(&pool, ClusterBase::OpenShift).is_ok(),
+                accepted,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn pools_of_a_plain_cluster_had_to_inherit_from_a_worker_pool() {
+        let pool = |user: &str| -> MachineConfigPool {
+            serde_json::from_value(json!({
+                "metadata": {"name": "gpu", "annotations": {"mco.dev/ssh-user": user}},
+                "spec": {
+                    "machineConfigSelector": {"matchLabels": {"machineconfiguration.openshift.io/role": "gpu"}},
+                    "nodeSelector": {"matchExpressions": [{"key": "karpenter.sh/nodepool", "operator": "Exists"}]},
+                },
+            }))
+            .unwrap()
+        };
+        for base in ClusterBase::ALL {
+            assert_eq!(
+                admit_pool(&pool("ubuntu"), base).is_ok(),
+                !base.has_templates(),
+                "{base}"
+            );
+        }
+        for user in ["", "Root User", "../x", "0day"] {
+            let refused = admit_pool(&pool(user), ClusterBase::None).unwrap_err();
+            assert!(
+                refused.to_string().contains("is not the name of an account"),
+                "{user:?}"
+            );
         }
     }
 }

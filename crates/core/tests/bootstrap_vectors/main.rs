@@ -196,6 +196,7 @@ fn check_folder(folder: &str, check: impl Fn(&Path, &BootstrapSettings<'_>) -> R
         controller_version: "was-not-built-properly",
         payload_version: None,
         stage: None,
+        base: None,
     };
     let cases = sorted_entries(&root.join(folder));
     assert!(!cases.is_empty(), "there are no cases in {folder}");

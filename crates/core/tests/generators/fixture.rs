@@ -82,6 +82,7 @@ pub fn assemble(objects: &[Value], templates: Option<&TemplateTree>) -> Result<B
         controller_version: "test",
         payload_version: None,
         stage: None,
+        base: None,
     };
     bootstrap::assemble(manifests(&all), &settings).map_err(|errors| {
         errors

@@ -10,7 +10,8 @@ use mco_api::node_adoption::{NodeAdoptionSpec, NodeAdoptionStatus};
 use mco_api::vocabulary::annotations::DRIFT_POLICY;
 use mco_api::vocabulary::names;
 use mco_api::{
-    ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration, NodeAdoption,
+    ClusterBase, ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration,
+    NodeAdoption, plain,
 };
 use mco_core::config::rules::AdministratorRules;
 use mco_core::rollout::{DriftPolicy, NodeHealth};
@@ -65,10 +66,18 @@ impl AgentClient {
 
     /// Returns the node disruption rules. A cluster without a MachineConfiguration has the built-in rules.
     pub async fn rules(&self) -> Result<AdministratorRules, AgentError> {
-        let all: Api<MachineConfiguration> = Api::all(self.client.clone());
-        let found = all.get_opt(names::SINGLETON).await;
-        let Some(found) = found.map_err(failed("read the disruption policies".to_owned()))? else {
-            return Ok(AdministratorRules::default());
+        let base = self.base().await?;
+        let attempt = "read the disruption policies";
+        let found: Option<MachineConfiguration> = self.singleton(names::SINGLETON, attempt).await?;
+        let found = if found.is_some() {
+            found
+        } else {
+            let plain: Option<plain::MachineConfiguration> =
+                self.singleton(names::SINGLETON, attempt).await?;
+            plain.map(MachineConfiguration::from)
+        };
+        let Some(found) = found else {
+            return Ok(AdministratorRules::of_base(base));
         };
         let generation = found.metadata.generation.unwrap_or_default();
         let is_stale = found.status.as_ref().is_some_and(|status| {
@@ -77,7 +86,28 @@ impl AgentClient {
         if is_stale {
             return Err(AgentError::PolicyNotReady { generation });
         }
-        Ok(AdministratorRules::in_force(&found))
+        Ok(AdministratorRules::in_force(&found, base))
+    }
+
+    /// Returns the base of the cluster. An unknown one has no rules, so that every change reboots.
+    async fn base(&self) -> Result<ClusterBase, AgentError> {
+        let config: Option<ControllerConfig> = self
+            .singleton(CONTROLLER_CONFIG_NAME, "read the ControllerConfig")
+            .await?;
+        Ok(config.map_or_else(ClusterBase::default, |config| {
+            config.base().unwrap_or(ClusterBase::None)
+        }))
+    }
+
+    /// Returns a cluster-wide object; `None` if it or its kind does not exist.
+    async fn singleton<K>(&self, name: &str, attempt: &str) -> Result<Option<K>, AgentError>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    {
+        match Api::<K>::all(self.client.clone()).get_opt(name).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            found => found.map_err(failed(attempt.to_owned())),
+        }
     }
 
     /// Returns what reverting from a built image needs. A cluster without a ControllerConfig has no image of ours.

@@ -5,11 +5,11 @@ use std::pin::Pin;
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::watcher as watch;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
-use mco_runtime::Lenient;
+use mco_runtime::{Lenient, with_backoff};
 
 use super::cluster::AgentClient;
 
@@ -29,9 +29,8 @@ pub(super) type ClusterChanges = Pin<Box<dyn Stream<Item = ClusterChange> + Send
 /// Returns the events of three single-object watches. Interruptions are logged and retried.
 pub(super) fn cluster_changes(cluster: &AgentClient) -> ClusterChanges {
     let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let node = watch(cluster.lenient_nodes(), only(cluster.node()))
-        .default_backoff()
-        .filter_map(async |event| match event {
+    let node = with_backoff(watch(cluster.lenient_nodes(), only(cluster.node()))).filter_map(async |event| {
+        match event {
             Ok(Event::Apply(Lenient(Ok(node))) | Event::InitApply(Lenient(Ok(node)))) => {
                 Some(ClusterChange::Node(Box::new(node)))
             }
@@ -45,10 +44,10 @@ pub(super) fn cluster_changes(cluster: &AgentClient) -> ClusterChanges {
                 tracing::warn!(%error, "the watch of this Node was interrupted");
                 None
             }
-        });
-    let config = watch(cluster.controller_configs(), only(CONTROLLER_CONFIG_NAME))
-        .default_backoff()
-        .filter_map(async |event| match event {
+        }
+    });
+    let config = with_backoff(watch(cluster.controller_configs(), only(CONTROLLER_CONFIG_NAME))).filter_map(
+        async |event| match event {
             Ok(Event::Apply(config) | Event::InitApply(config)) => {
                 Some(ClusterChange::ControllerConfig(Box::new(config)))
             }
@@ -57,21 +56,24 @@ pub(super) fn cluster_changes(cluster: &AgentClient) -> ClusterChanges {
                 tracing::warn!(%error, "the watch of the ControllerConfig was interrupted");
                 None
             }
-        });
+        },
+    );
     // A metadata-only watch: identity and resource version are enough, so its conditions are not transferred.
-    let progress = watch(cluster.machine_config_node_metadata(), only(cluster.node()))
-        .default_backoff()
-        .filter_map(async |event| match event {
-            Ok(Event::Apply(object) | Event::InitApply(object)) => {
-                Some(ClusterChange::MachineConfigNode(Some(Box::new(object.metadata))))
-            }
-            Ok(Event::Delete(_)) => Some(ClusterChange::MachineConfigNode(None)),
-            Ok(Event::Init | Event::InitDone) => None,
-            Err(error) => {
-                tracing::debug!(%error, "the watch of the MachineConfigNode was interrupted");
-                None
-            }
-        });
+    let progress = with_backoff(watch(
+        cluster.machine_config_node_metadata(),
+        only(cluster.node()),
+    ))
+    .filter_map(async |event| match event {
+        Ok(Event::Apply(object) | Event::InitApply(object)) => {
+            Some(ClusterChange::MachineConfigNode(Some(Box::new(object.metadata))))
+        }
+        Ok(Event::Delete(_)) => Some(ClusterChange::MachineConfigNode(None)),
+        Ok(Event::Init | Event::InitDone) => None,
+        Err(error) => {
+            tracing::debug!(%error, "the watch of the MachineConfigNode was interrupted");
+            None
+        }
+    });
     let objects = futures::stream::select(config, progress);
     Box::pin(futures::stream::select(node, objects))
 }

@@ -1,8 +1,9 @@
-//! Configures which images CRI-O never garbage-collects.
+//! Configures which images the container runtime never garbage-collects.
 
 use std::collections::BTreeSet;
 
 use mco_core::rollout::pinned_images_on_node::{CRIO_DROP_IN, crio_drop_in};
+use mco_host::runtime::Pinning;
 use mco_host::systemd::ServiceAction;
 use mco_host::{Attributes, FsError, Machine, Root, RootedPath};
 
@@ -16,6 +17,9 @@ const LARGEST: u64 = 16 << 20;
 /// A reload that was pending when the daemon stopped is retried; after a boot none is pending.
 pub fn pin(machine: &Machine, images: &BTreeSet<String>) -> Result<bool, ImagesError> {
     let root = &machine.root;
+    if let Pinning::Done { changed } = machine.runtime.pin(root, images)? {
+        return Ok(changed);
+    }
     let path = RootedPath::new(CRIO_DROP_IN).map_err(FsError::from)?;
     let owed = RootedPath::new(paths::CRIO_RELOAD_OWED).map_err(FsError::from)?;
     let wanted = crio_drop_in(images);

@@ -23,8 +23,13 @@ impl Crio {
         Self { commands }
     }
 
+    /// Returns whether CRI-O listens on this machine.
+    pub fn is_present(root: &Root) -> Result<bool, RuntimeError> {
+        Ok(root.exists(&RootedPath::new(SOCKET).map_err(FsError::from)?)?)
+    }
+
     fn check_present(root: &Root) -> Result<(), RuntimeError> {
-        if root.exists(&RootedPath::new(SOCKET).map_err(FsError::from)?)? {
+        if Self::is_present(root)? {
             return Ok(());
         }
         Err(RuntimeError::Absent(format!("CRI-O does not listen at {SOCKET}")))
@@ -51,7 +56,7 @@ impl ContainerRuntime for Crio {
     }
 }
 
-fn classified(error: CommandError) -> RuntimeError {
+pub(super) fn classified(error: CommandError) -> RuntimeError {
     match error {
         CommandError::Missing { program } => RuntimeError::Absent(format!("{program} is not installed")),
         CommandError::Failed { ref complaint, .. } if complaint.contains(DISK_FULL) => {

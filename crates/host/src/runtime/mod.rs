@@ -1,7 +1,9 @@
 //! The container runtime of a machine: lists and pulls images. Which images a machine should have is decided elsewhere.
 
+mod containerd;
 mod crictl;
 mod crio;
+mod detected;
 mod manifest;
 mod simulated;
 
@@ -13,7 +15,9 @@ use thiserror::Error;
 
 use crate::command::CommandError;
 use crate::root::{FsError, Root};
+pub use containerd::Containerd;
 pub use crio::Crio;
+pub use detected::DetectedRuntime;
 pub use simulated::SimulatedRuntime;
 
 #[derive(Debug, Error)]
@@ -48,6 +52,21 @@ pub trait ContainerRuntime: fmt::Debug + Send + Sync {
 
     /// Returns the free bytes where images are stored, if that can be determined.
     fn free_space(&self, root: &Root) -> Option<u64>;
+
+    /// Pins exactly these images, where that is not a matter of the runtime's configuration.
+    fn pin(&self, _root: &Root, _images: &BTreeSet<String>) -> Result<Pinning, RuntimeError> {
+        Ok(Pinning::Configured)
+    }
+}
+
+/// How a runtime pins images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pinning {
+    /// By a configuration file, which the caller writes.
+    Configured,
+    Done {
+        changed: bool,
+    },
 }
 
 impl<T: ContainerRuntime + ?Sized> ContainerRuntime for Arc<T> {
@@ -65,5 +84,9 @@ impl<T: ContainerRuntime + ?Sized> ContainerRuntime for Arc<T> {
 
     fn free_space(&self, root: &Root) -> Option<u64> {
         (**self).free_space(root)
+    }
+
+    fn pin(&self, root: &Root, images: &BTreeSet<String>) -> Result<Pinning, RuntimeError> {
+        (**self).pin(root, images)
     }
 }

@@ -73,8 +73,38 @@ impl SystemdServices {
     }
 }
 
+/// The unit that updates the trusted CAs of CoreOS. Other systems have a command instead.
+const TRUST_UNIT: &str = "coreos-update-ca-trust.service";
+/// The commands of Fedora and of Debian.
+const TRUST_COMMANDS: [&str; 2] = ["update-ca-trust", "update-ca-certificates"];
+
 impl Services for SystemdServices {
     fn perform(&self, action: &ServiceAction) -> Result<(), ServiceError> {
+        let performed = self.perform_on_systemd(action);
+        match (performed, action) {
+            (Err(error), ServiceAction::Restart(unit)) if unit == TRUST_UNIT => self.update_trust(error),
+            (performed, _) => performed,
+        }
+    }
+}
+
+impl SystemdServices {
+    /// Updates the trusted CAs by the command that the machine has. Without one, the unit's failure is returned.
+    fn update_trust(&self, failure: ServiceError) -> Result<(), ServiceError> {
+        for program in TRUST_COMMANDS {
+            match succeed(self.systemctl.commands.as_ref(), program, &[]) {
+                Ok(_) => {
+                    tracing::info!("{TRUST_UNIT} cannot be restarted ({failure}); {program} was run instead");
+                    return Ok(());
+                }
+                Err(CommandError::Missing { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(failure)
+    }
+
+    fn perform_on_systemd(&self, action: &ServiceAction) -> Result<(), ServiceError> {
         if matches!(action, ServiceAction::Restart(unit) if CARRIERS.contains(&unit.as_str())) {
             return self.systemctl.perform(action);
         }
@@ -252,6 +282,30 @@ mod tests {
                 "systemctl enable -- mco-daemon.service"
             ]
         );
+    }
+
+    /// A machine without the unit of CoreOS was rolled back after every change of the user's CA bundle.
+    #[test]
+    fn a_changed_ca_bundle_failed_on_machines_without_coreos() {
+        let perform = |commands: &[(&str, &str)]| {
+            let recorded = Recorded::answering(commands).failing("systemctl", 5, "Unit not found.");
+            let recorded = Arc::new(recorded);
+            let root = tempfile::tempdir().unwrap();
+            let services = SystemdServices::new(Bus::at(root.path()), Arc::new(Arc::clone(&recorded)));
+            let outcome = services.perform(&ServiceAction::Restart(TRUST_UNIT.to_owned()));
+            (outcome.map_err(|error| error.to_string()), recorded.invocations())
+        };
+        let restart = "systemctl restart -- coreos-update-ca-trust.service";
+        let (outcome, calls) = perform(&[("update-ca-trust", "")]);
+        assert_eq!(
+            (outcome, calls),
+            (Ok(()), vec![restart.to_owned(), "update-ca-trust".to_owned()])
+        );
+        let (outcome, calls) = perform(&[("update-ca-certificates", "")]);
+        assert_eq!(outcome, Ok(()));
+        assert_eq!(calls, [restart, "update-ca-trust", "update-ca-certificates"]);
+        let (outcome, _) = perform(&[]);
+        assert!(outcome.unwrap_err().contains("Unit not found."));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use mco_daemon::agent::HealthEndpoint;
 use mco_daemon::member::CaFingerprint;
+use mco_daemon::paths;
 
 use super::OutputFormat;
 use super::metrics::MetricsArguments;
@@ -123,6 +124,25 @@ pub struct FirstBootArguments {
     /// Never reboot, even if the change takes effect only after a reboot.
     #[arg(long)]
     pub skip_reboot: bool,
+    /// Only pin the names of network interfaces, for an update to the next major version of Enterprise Linux.
+    #[arg(long)]
+    pub persist_nics: bool,
+    /// After an error, try again every minute instead of exiting.
+    #[arg(long, hide = true)]
+    pub retry: bool,
+    /// The file to complete, one of the two that are looked for anyway.
+    #[arg(long, value_name = "FILE", hide = true, value_parser = first_boot_file)]
+    pub machineconfig_file: Option<PathBuf>,
+}
+
+/// Accepts the files that a first boot looks for.
+fn first_boot_file(text: &str) -> Result<PathBuf, String> {
+    let known = [paths::ENCAPSULATED, paths::REVERT_CONFIG];
+    if known.contains(&text) {
+        Ok(PathBuf::from(text))
+    } else {
+        Err(format!("expected {} or {}", known[0], known[1]))
+    }
 }
 
 /// Apply a MachineConfig or an Ignition config without a cluster; idempotent.

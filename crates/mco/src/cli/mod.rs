@@ -7,16 +7,20 @@ mod console;
 pub mod daemon;
 mod get;
 mod metrics;
+mod names;
 mod operator;
 mod plan;
 mod server;
 mod switch;
 mod up;
+mod watcher;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use mco_api::ClusterBase;
+use mco_http::fetch::Network;
 
 pub use adopt::{AdoptArguments, ReleaseArguments};
 pub use builder::{BuilderArguments, BuilderCommand, BuilderPlan, DigestArguments, ImageBuildArguments};
@@ -26,6 +30,7 @@ pub use client::{
 };
 pub use console::Console;
 pub use get::{Get, GetTarget, OsImageStreamQuery, ReleaseFiles};
+pub use names::translate;
 pub use operator::{
     Bootstrap, Controller, InstallArguments, OperatorArguments, OperatorCommand, UninstallArguments,
 };
@@ -35,6 +40,7 @@ pub use switch::{
     SwitchAction, SwitchArguments, SwitchBack, SwitchCheck, SwitchPrepare, SwitchRelease, SwitchSteps,
 };
 pub use up::Up;
+pub use watcher::{ApiserverWatcher, Flock, VersionArguments};
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 would change.";
 
@@ -74,6 +80,10 @@ pub enum Command {
     Crds(Crds),
     Server(Box<ServerArguments>),
     Pointer(PointerArguments),
+    ApiserverWatcher(ApiserverWatcher),
+    #[command(hide = true)]
+    Flock(Flock),
+    Version(VersionArguments),
     Completions(Completions),
     Man(Man),
 }
@@ -117,6 +127,10 @@ pub struct BaseArguments {
     /// metadata.uid.
     #[arg(long, value_name = "STAGE", value_enum)]
     pub stage: Option<StageArgument>,
+    /// The base of the cluster: openshift, none, kubeadm, k3s, rke2 or machine; by default the ControllerConfig's. With
+    /// another one than the cluster has, shows what changing it would do.
+    #[arg(long, value_name = "BASE")]
+    pub base: Option<ClusterBase>,
 }
 
 /// The phase of the cluster for which configs are generated.
@@ -143,6 +157,7 @@ Examples:
   mco render --manifests examples/quickstart --out -
   mco render --manifests cluster/ --pull-secret pull-secret.yaml --out rendered/
   kubectl get mc,mcp -o yaml | mco render --manifests - --out -
+  mco render --manifests cluster/ --resolve --out rendered/
 
 Writes OUT/machine-configs/<rendered name>.yaml and OUT/machine-pools/<pool>.yaml,
 and with a base configuration OUT/controller-config/ and OUT/api-server/ too,
@@ -169,9 +184,25 @@ pub struct RenderArguments {
     pub out: PathBuf,
     #[command(flatten)]
     pub base: BaseArguments,
+    #[command(flatten)]
+    pub remote: ResolveArguments,
     /// Print this format instead of YAML; only with --out -.
     #[arg(short, long, value_enum)]
     pub output: Option<OutputFormat>,
+}
+
+/// Options of commands that fetch remote contents.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ResolveArguments {
+    /// Fetch the remote contents that MachineConfigs refer to, over https, and verify their hash.
+    #[arg(long)]
+    pub resolve: bool,
+    /// A private network that contents may be fetched from, such as 10.0.0.0/8; can be repeated.
+    #[arg(long = "contents-network", value_name = "CIDR", requires = "resolve")]
+    pub contents_networks: Vec<Network>,
+    /// Certificate authorities to trust in addition to the system's, as PEM.
+    #[arg(long, value_name = "FILE", requires = "resolve")]
+    pub contents_ca: Option<PathBuf>,
 }
 
 /// Check MachineConfigs, MachineConfigPools, KubeletConfigs and ContainerRuntimeConfigs as admission would.
@@ -181,12 +212,19 @@ Examples:
   mco validate 50-chrony.yaml
   mco validate examples/quickstart
   cat 50-chrony.yaml | mco validate -
+  mco validate --resolve 50-motd.yaml
 
+With --resolve, prints the hash of remote contents that have none, to be pasted into verification.hash.
 Reports every problem with the object, the field path and a hint. Exit code 1 if there is any.")]
 pub struct Validate {
     /// Files, directories, or - for standard input.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// Check as on a cluster with this base: openshift, none, kubeadm, k3s, rke2 or machine; by default openshift.
+    #[arg(long, value_name = "BASE")]
+    pub base: Option<ClusterBase>,
+    #[command(flatten)]
+    pub remote: ResolveArguments,
     /// Print the findings in this format.
     #[arg(short, long, value_enum)]
     pub output: Option<OutputFormat>,

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use mco_api::ClusterBase;
 use mco_operator::IgnitionTokens;
+use mco_operator::profile::{Placement, PodToleration, ProfileOptions};
 
 use super::OutputFormat;
 use super::metrics::MetricsArguments;
@@ -70,9 +72,61 @@ pub struct OperatorArguments {
     #[arg(long, requires = "metrics_listen")]
     pub guard_metrics: bool,
     #[command(flatten)]
+    pub profile: ProfileArguments,
+    #[command(flatten)]
     pub election: Election,
     #[command(flatten)]
     pub connection: Connection,
+}
+
+/// What is installed on a cluster other than OpenShift.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "What is installed")]
+pub struct ProfileArguments {
+    /// What nodes get beside the users' MachineConfigs: none (nothing), kubeadm, k3s or rke2 (drop-ins for the kubelet and
+    /// the container runtime of that distribution), machine (the whole tree, for machines that boot from the config
+    /// server) or openshift. By default detected: openshift where a release manages the cluster, else the base that is
+    /// stored in the cluster, else none.
+    #[arg(long, value_name = "BASE")]
+    pub base: Option<ClusterBase>,
+    /// Install the kinds of config.openshift.io and operator.openshift.io: ClusterOperator, Image and mirror sets. Other
+    /// operators conclude from these groups that the cluster is OpenShift.
+    #[arg(long)]
+    pub with_openshift_kinds: bool,
+    /// Run the config servers, from which new machines get their first configuration with a token of their pool.
+    #[arg(long)]
+    pub with_server: bool,
+    /// Apply network policies, and admission policies that prevent changes to them.
+    #[arg(long)]
+    pub with_network_policies: bool,
+    /// Run operator and controller on nodes with this label. May be repeated.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+    pub node_selector: Vec<(String, String)>,
+    /// Let operator and controller run on nodes with this taint. May be repeated.
+    #[arg(long, value_name = "KEY[=VALUE][:EFFECT]")]
+    pub toleration: Vec<PodToleration>,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("a label is written as key=value".to_owned()),
+    }
+}
+
+impl ProfileArguments {
+    pub fn options(&self) -> ProfileOptions {
+        ProfileOptions {
+            base: self.base,
+            openshift_kinds: self.with_openshift_kinds,
+            server: self.with_server,
+            network_policies: self.with_network_policies,
+            placement: Placement {
+                node_selector: self.node_selector.iter().cloned().collect(),
+                tolerations: self.toleration.clone(),
+            },
+        }
+    }
 }
 
 /// Whether machines need a token for their first configuration.
@@ -115,6 +169,10 @@ pub struct Controller {
     /// Directory of base templates, instead of the built-in ones.
     #[arg(long, value_name = "DIR")]
     pub templates: Option<PathBuf>,
+    /// A private network that remote contents of MachineConfigs may be fetched from, such as 10.0.0.0/8; can be
+    /// repeated.
+    #[arg(long = "contents-network", value_name = "CIDR")]
+    pub contents_networks: Vec<mco_http::fetch::Network>,
     #[command(flatten)]
     pub election: Election,
     #[command(flatten)]
@@ -126,14 +184,18 @@ pub struct Controller {
 #[command(after_help = "\
 Examples:
   mco install --image registry.example.com/mco:1 | kubectl apply --server-side -f -
+  mco install --image registry.example.com/mco:1 --base kubeadm | kubectl apply --server-side -f -
   mco install --image registry.example.com/mco:1 --alerts > mco.yaml
   mco install --image registry.example.com/mco:1 --check
 
 CRDs come first, then the namespace, and the operator with its permissions. The operator applies the rest and reverts later
-changes to it: a service account per component, admission and network policies, the controller and the servers on
-the control plane, and a daemon on every node; --with-operands prints that too, for review. To change an option or to
-upgrade, apply the output again. Alerts need the Prometheus operator's CRDs and the dashboard needs OpenShift's console,
-so they are printed only on request.
+changes to it: a service account per component, admission policies, the controller, a daemon on every node, and what the
+options below add; --with-operands prints that too, for review. To change an option or to upgrade, apply the output
+again. Installing changes nothing on any node: that begins with a MachineConfigPool that selects it. Alerts need the
+Prometheus operator's CRDs and the dashboard needs OpenShift's console, so they are printed only on request.
+
+Without --base, the cluster of your kubeconfig is asked whether it is OpenShift; if it does not answer, the output is for
+a cluster that is not. Print it for an OpenShift cluster elsewhere with --base openshift.
 
 --check prints no manifests: it reports whether the cluster meets the requirements (version of Kubernetes, admission API,
 your permissions, kubelet and container runtime of every node), and which objects would be created or changed, from dry
@@ -183,6 +245,8 @@ pub struct InstallArguments {
     /// Print this format instead of YAML documents, or with --check instead of text.
     #[arg(short, long, value_enum)]
     pub output: Option<OutputFormat>,
+    #[command(flatten)]
+    pub profile: ProfileArguments,
     #[command(flatten)]
     pub connection: Connection,
 }

@@ -16,6 +16,7 @@ Examples:
   mco plan -f 50-chrony.yaml -f 51-sshd.yaml --show-contents
   mco plan --delete 50-chrony
   mco plan -f 50-chrony.yaml --manifests cluster/
+  mco plan --base kubeadm
 
 Reads the cluster of your kubeconfig and changes nothing there. With --manifests
 a directory replaces the cluster; Nodes, Pods, PodDisruptionBudgets and the
@@ -34,7 +35,7 @@ pub struct PlanArguments {
         short = 'f',
         long = "filename",
         value_name = "FILE",
-        required_unless_present = "delete"
+        required_unless_present_any = ["delete", "base"]
     )]
     pub files: Vec<PathBuf>,
     /// Names of MachineConfigs or other objects to delete.

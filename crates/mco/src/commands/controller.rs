@@ -40,6 +40,7 @@ async fn control(
     let client = Client::try_from(config)?;
     let options = Options {
         templates,
+        contents_networks: arguments.contents_networks.clone(),
         drain_client: Some(Client::try_from(for_drains)?),
         ..Options::new(VERSION, VERSION)
     };

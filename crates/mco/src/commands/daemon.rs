@@ -19,7 +19,7 @@ use mco_daemon::once::{self, OnceOutcome as Applied, RebootPolicy};
 use mco_daemon::status::{self, DaemonActivity, DaemonStatusReport};
 use mco_daemon::transaction::Uninterrupted;
 use mco_daemon::validate::{self, FileShape, Mismatch};
-use mco_host::Machine;
+use mco_host::{HostCommands, Machine};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +35,9 @@ use crate::output::{self, CommandOutcome};
 /// Timeout of a graceful shutdown, slightly below the pod's termination grace period. An interrupted step is completed
 /// or rolled back by the next start.
 const GRACE: Duration = Duration::from_secs(590);
+
+/// The interval between attempts of a first boot. The kubelet does not start before it is complete.
+const FIRST_BOOT_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The running program, independent of its path in the container.
 const OWN_PROGRAM: &str = "/proc/self/exe";
@@ -160,8 +163,7 @@ pub fn machine(options: &MachineOptions) -> anyhow::Result<Machine> {
     Ok(if root == Path::new("/") {
         Machine::this()?
     } else if Machine::runs_at(root) {
-        let launcher = [OWN_PROGRAM, "daemon", "in-root"].map(OsString::from);
-        Machine::mounted(root, launcher.into_iter().chain([root.into()]).collect())?
+        Machine::mounted(root, launcher(root))?
     } else {
         Machine::directory(root)?
     })
@@ -169,15 +171,52 @@ pub fn machine(options: &MachineOptions) -> anyhow::Result<Machine> {
 
 fn first_boot(arguments: &FirstBootArguments) -> anyhow::Result<CommandOutcome> {
     let machine = machine(&arguments.machine)?;
-    output::print(
-        &match firstboot::complete(&machine, reboot_policy(arguments.skip_reboot))? {
-            Completed::NotNeeded => "nothing to complete: this is not a first boot\n".to_owned(),
-            Completed::Complete { config } => format!("{config}: the first boot is complete\n"),
-            Completed::NeedsReboot { config } => format!("{config}: in place; boot the machine to finish\n"),
-            Completed::Rebooting { config } => format!("{config}: in place; the machine is booting\n"),
-        },
-    )?;
+    if arguments.persist_nics {
+        return persist_nics(arguments, &machine);
+    }
+    let reboots = reboot_policy(arguments.skip_reboot);
+    let completed = loop {
+        match firstboot::complete(&machine, reboots) {
+            Err(error) if arguments.retry => {
+                output::failure(&error.into());
+                std::thread::sleep(FIRST_BOOT_INTERVAL);
+            }
+            completed => break completed?,
+        }
+    };
+    output::print(&match completed {
+        Completed::NotNeeded => "nothing to complete: this is not a first boot\n".to_owned(),
+        Completed::Complete { config } => format!("{config}: the first boot is complete\n"),
+        Completed::NeedsReboot { config } => format!("{config}: in place; boot the machine to finish\n"),
+        Completed::Rebooting { config } => format!("{config}: in place; the machine is booting\n"),
+    })?;
     Ok(CommandOutcome::Done)
+}
+
+/// Pins the names of network interfaces. Only a running machine has tools for it.
+fn persist_nics(arguments: &FirstBootArguments, machine: &Machine) -> anyhow::Result<CommandOutcome> {
+    if !runs(&arguments.machine) {
+        bail!("--persist-nics needs a running machine, and a directory only simulates one");
+    }
+    let root = arguments.machine.root.as_path();
+    let commands = if root == Path::new("/") {
+        HostCommands::default()
+    } else {
+        HostCommands::through(launcher(root))
+    };
+    let changed = mco_host::os::persist_nic_names(&machine.root, &commands)?;
+    let text = match changed.len() {
+        0 => "no kernel argument had to change\n".to_owned(),
+        number => format!("{} for the next boot\n", count(number, "kernel argument")),
+    };
+    output::print(&text)?;
+    Ok(CommandOutcome::Done)
+}
+
+/// Returns the command prefix that changes to a root.
+fn launcher(root: &Path) -> Vec<OsString> {
+    let launcher = [OWN_PROGRAM, "daemon", "in-root"].map(OsString::from);
+    launcher.into_iter().chain([root.into()]).collect()
 }
 
 fn reboot_policy(skip_reboot: bool) -> RebootPolicy {

@@ -10,7 +10,7 @@ use mco_core::pipeline::bootstrap::BootstrapCluster;
 use serde::Serialize;
 
 use super::VERSION;
-use crate::cli::Explain;
+use crate::cli::{Explain, ResolveArguments};
 use crate::input::{self, count};
 use crate::output::{self, CommandOutcome};
 
@@ -22,7 +22,11 @@ struct ExplainAnswer<'a> {
 }
 
 pub fn run(arguments: &Explain) -> anyhow::Result<CommandOutcome> {
-    let cluster = input::cluster(&arguments.manifests, &arguments.base)?;
+    let cluster = input::cluster(
+        &arguments.manifests,
+        &arguments.base,
+        &ResolveArguments::default(),
+    )?;
     let rendered = rendered_pool(&cluster, &arguments.pool)?;
     let mut parts = match &arguments.path {
         Some(name) => explain_named(&rendered, name),

@@ -26,6 +26,8 @@ mod switch;
 mod uninstall;
 pub mod up;
 mod validate;
+mod version;
+mod watcher;
 
 use clap::CommandFactory;
 
@@ -63,6 +65,9 @@ pub fn run(cli: Cli) -> anyhow::Result<CommandOutcome> {
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Server(arguments) => server::run(*arguments),
         Command::Pointer(arguments) => pointer::run(&arguments),
+        Command::ApiserverWatcher(arguments) => watcher::watch(&arguments),
+        Command::Flock(arguments) => watcher::lock(&arguments),
+        Command::Version(arguments) => version::run(&arguments),
         Command::Completions(arguments) => completions(arguments.shell),
         Command::Man(arguments) => man::run(&arguments),
     }

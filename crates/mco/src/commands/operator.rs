@@ -57,6 +57,7 @@ fn options(arguments: &OperatorArguments) -> OperatorOptions {
         } else {
             OperandMode::Elsewhere
         },
+        profile: arguments.profile.options(),
         ignition_tokens: arguments.ignition_tokens.into(),
         webhook: arguments.webhook_listen.map(|listen| Webhook {
             listen,

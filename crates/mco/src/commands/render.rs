@@ -24,7 +24,7 @@ pub fn run(arguments: &RenderArguments) -> anyhow::Result<CommandOutcome> {
     if arguments.output.is_some() && !to_screen {
         bail!("--output goes with --out -; files are always written as YAML");
     }
-    let cluster = input::cluster(&arguments.manifests, &arguments.base)?;
+    let cluster = input::cluster(&arguments.manifests, &arguments.base, &arguments.remote)?;
     let outcomes = cluster.render(RenderIdentity {
         controller_version: VERSION,
         release_version: "",

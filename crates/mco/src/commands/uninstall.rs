@@ -1,5 +1,6 @@
 //! `mco uninstall`: removes an installation in steps that do not depend on any kubelet.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -239,9 +240,11 @@ async fn derived(cluster: &SwitchCluster) -> anyhow::Result<Vec<Value>> {
 /// Returns references to our CRDs that exist.
 async fn definitions(cluster: &SwitchCluster) -> anyhow::Result<Vec<Value>> {
     let mut found = Vec::new();
-    for definition in mco_api::crds() {
+    let all = mco_api::crds().into_iter().chain(mco_api::crd::plain_crds());
+    let names: BTreeSet<String> = all.filter_map(|definition| definition.metadata.name).collect();
+    for name in names {
         let reference = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": definition.metadata.name}});
+            "metadata": {"name": name}});
         if cluster.find(&reference).await?.is_some() {
             found.push(reference);
         }

@@ -1,20 +1,34 @@
 //! `mco validate`
 
 use anyhow::bail;
+use mco_api::ClusterBase;
 use mco_core::config::manifest::Manifest;
 use mco_core::config::problem::Problem;
-use mco_core::pipeline::admission;
+use mco_core::config::remote::RemoteReference;
+use mco_core::pipeline::admission::{self, AdmissionContext};
 use serde::Serialize;
 
-use crate::cli::Validate;
+use crate::cli::{ResolveArguments, Validate};
 use crate::input::{self, count};
 use crate::output::{self, CommandOutcome};
+use crate::remote;
 
 #[derive(Default, Serialize)]
 struct ValidationReport {
     valid: usize,
     errors: Vec<ValidationFinding>,
     warnings: Vec<ValidationFinding>,
+    /// Hashes of remote contents that have none; with --resolve.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hashes: Vec<ContentHash>,
+}
+
+#[derive(Serialize)]
+struct ContentHash {
+    name: String,
+    path: String,
+    url: String,
+    hash: String,
 }
 
 #[derive(Serialize)]
@@ -31,7 +45,8 @@ pub fn run(arguments: &Validate) -> anyhow::Result<CommandOutcome> {
     let manifests = input::manifests(&arguments.files)?;
     let mut report = ValidationReport::default();
     for manifest in &manifests.read {
-        check(manifest, &mut report);
+        check(manifest, arguments.base.unwrap_or_default(), &mut report);
+        resolve(manifest, &arguments.remote, &mut report)?;
     }
     if manifests.read.is_empty() && manifests.unreadable == 0 {
         bail!("nothing to check: no object found");
@@ -39,7 +54,10 @@ pub fn run(arguments: &Validate) -> anyhow::Result<CommandOutcome> {
     let refused = manifests.unreadable > 0 || !report.errors.is_empty();
     match arguments.output {
         Some(format) => output::print_as(format, &report)?,
-        None => print_findings(&report),
+        None => {
+            print_findings(&report);
+            print_hashes(&report)?;
+        }
     }
     if arguments.output.is_none() && !refused {
         output::print(&format!("{} valid\n", count(report.valid, "object")))?;
@@ -51,9 +69,13 @@ pub fn run(arguments: &Validate) -> anyhow::Result<CommandOutcome> {
     })
 }
 
-fn check(manifest: &Manifest, report: &mut ValidationReport) {
+fn check(manifest: &Manifest, base: ClusterBase, report: &mut ValidationReport) {
     let (group, _) = manifest.api_version.split_once('/').unwrap_or_default();
-    let Some(result) = admission::check(group, &manifest.kind, &manifest.value) else {
+    let context = || AdmissionContext {
+        base,
+        ..AdmissionContext::default()
+    };
+    let Some(result) = admission::check_on(context, group, &manifest.kind, &manifest.value) else {
         let text = format!(
             "{} {} is not a kind that this command checks; skipped",
             manifest.api_version, manifest.kind
@@ -73,6 +95,50 @@ fn check(manifest: &Manifest, report: &mut ValidationReport) {
         Err(problems) => report
             .errors
             .extend(problems.into_iter().map(|problem| finding(manifest, problem))),
+    }
+}
+
+/// Fetches the remote contents of a MachineConfig: contents without a hash are reported with theirs.
+fn resolve(
+    manifest: &Manifest,
+    arguments: &ResolveArguments,
+    report: &mut ValidationReport,
+) -> anyhow::Result<()> {
+    let resolved = remote::resolve(manifest, arguments)?;
+    let failed = |reference: &RemoteReference, why: &str| {
+        let message = format!("{} cannot be fetched: {why}", reference.shown_url());
+        finding(
+            manifest,
+            Problem::new(format!("{}.source", reference.field), message),
+        )
+    };
+    for (reference, hash) in resolved.unverified {
+        match hash {
+            Ok(hash) => report.hashes.push(ContentHash {
+                name: manifest.name.clone(),
+                path: format!("{}.verification.hash", reference.field),
+                url: reference.shown_url(),
+                hash,
+            }),
+            Err(why) => report.errors.push(failed(&reference, &why)),
+        }
+    }
+    for (reference, why) in resolved.failed {
+        report.errors.push(failed(&reference, &why));
+    }
+    Ok(())
+}
+
+fn print_hashes(report: &ValidationReport) -> anyhow::Result<()> {
+    let lines = report.hashes.iter().map(|found| {
+        let text = format!("MachineConfig {:?}: {}: {}", found.name, found.path, found.hash);
+        output::escape_control_chars(&format!("{text}  # {}", found.url)).to_string() + "\n"
+    });
+    let lines: String = lines.collect();
+    if lines.is_empty() {
+        Ok(())
+    } else {
+        output::print(&lines)
     }
 }
 

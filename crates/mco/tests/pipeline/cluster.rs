@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::Request;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
+use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::crd::CustomResourceDefinition;
+use mco_api::vocabulary::annotations;
 use mco_api::vocabulary::conditions::pool as condition;
-use mco_api::{MachineConfig, MachineConfigPool};
+use mco_api::{ClusterBase, ControllerConfig, MachineConfig, MachineConfigPool};
 use mco_apiserver::ApiServer;
 use mco_client::comparison;
 use mco_client::forecast::Edit;
@@ -118,6 +121,38 @@ impl Cluster {
             cluster.define(foreign).await;
         }
         cluster
+    }
+
+    /// Changes the base of the cluster, and adds nodes on which its generated configs depend.
+    pub async fn set_base(&self, base: ClusterBase) {
+        if base == ClusterBase::OpenShift {
+            return;
+        }
+        let configs: Api<ControllerConfig> = Api::all(self.client.clone());
+        let patch = json!({"metadata": {"annotations": {annotations::BASE: base.name()}}});
+        let parameters = PatchParams::default();
+        let patch = Patch::Merge(&patch);
+        let patched = configs.patch(CONTROLLER_CONFIG_NAME, &parameters, &patch).await;
+        patched.unwrap();
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        for (name, role, kubelet, runtime) in [
+            ("n1", "worker", "v1.35.0", "containerd://2.2.0"),
+            ("n2", "master", "v1.29.0", "cri-o://1.29.0"),
+        ] {
+            let node = json!({
+                "metadata": {"name": name, "labels": {format!("node-role.kubernetes.io/{role}"): ""}},
+                "status": {"nodeInfo": {
+                    "kubeletVersion": kubelet, "containerRuntimeVersion": runtime, "architecture": "", "bootID": "",
+                    "kernelVersion": "", "kubeProxyVersion": "", "machineID": "", "operatingSystem": "",
+                    "osImage": "", "systemUUID": "",
+                }},
+            });
+            let node: Node = serde_json::from_value(node).unwrap();
+            nodes.create(&PostParams::default(), &node).await.unwrap();
+            let status = json!({"status": node.status});
+            let status = Patch::Merge(&status);
+            nodes.patch_status(name, &parameters, &status).await.unwrap();
+        }
     }
 
     async fn define(&self, (group, version, kind, plural, scope): (&str, &str, &str, &str, &str)) {
@@ -239,6 +274,7 @@ impl Cluster {
         let own = "machineconfiguration.openshift.io";
         let kinds = [(own, "v1", "MachineConfig"), (own, "v1", "MachineConfigPool")];
         let others = SOURCE_KINDS.iter().map(|one| (one.group, one.version, one.kind));
+        let others = others.chain([("", "v1", "Node")]);
         let mut manifests = Vec::new();
         for (group, version, kind) in kinds.into_iter().chain(others) {
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
@@ -248,7 +284,7 @@ impl Cluster {
             };
             for object in list.items {
                 let mut value = serde_json::to_value(object).unwrap();
-                value["apiVersion"] = json!(format!("{group}/{version}"));
+                value["apiVersion"] = json!(format!("{group}/{version}").trim_start_matches('/'));
                 value["kind"] = json!(kind);
                 manifests.extend(manifest::read(kind, value.to_string().as_bytes()).unwrap());
             }

@@ -11,6 +11,7 @@ mod random;
 
 use cluster::Cluster;
 use futures::StreamExt as _;
+use mco_api::ClusterBase;
 use mco_client::forecast::Edit;
 use random::{Numbers, RandomCluster};
 
@@ -83,6 +84,7 @@ async fn check(seed: u64) -> Result<Tally, String> {
     let mut numbers = Numbers::new(seed);
     let random = RandomCluster::new(&mut numbers);
     let mut cluster = Cluster::prepare().await;
+    cluster.set_base(base_of(seed)).await;
     for object in random.objects() {
         cluster.create(&object).await;
     }
@@ -106,6 +108,13 @@ async fn check(seed: u64) -> Result<Tally, String> {
     }
     cluster.stop().await;
     Ok(tally)
+}
+
+/// Returns the base of a cluster. Half of them have the templates, which most objects modify.
+fn base_of(seed: u64) -> ClusterBase {
+    use ClusterBase::{K3s, Kubeadm, None, OpenShift};
+    let all = [OpenShift, None, OpenShift, Kubeadm, OpenShift, K3s];
+    all[usize::try_from(seed % 6).unwrap()]
 }
 
 /// Compares once the controllers are idle.

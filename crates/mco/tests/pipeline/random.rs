@@ -102,6 +102,7 @@ impl RandomCluster {
                 let same_name = exported.iter().filter(|other| other.name == object.name).count();
                 is_users
                     && same_name == 1
+                    && object.api_version != "v1"
                     && !matches!(object.kind.as_str(), "MachineConfigPool" | "ControllerConfig")
             })
             .collect();

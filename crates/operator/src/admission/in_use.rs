@@ -8,12 +8,15 @@ use k8s_openapi::api::core::v1::{Node, NodeStatus, NodeSystemInfo};
 use kube::api::ObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use mco_api::{MachineConfigPool, MachineOSBuild, RolloutPolicy};
+use mco_api::controller_config::ControllerConfigSpec;
+use mco_api::{ClusterBase, ControllerConfig, MachineConfigPool, MachineOSBuild, RolloutPolicy};
+use mco_core::config::node_versions::NodeVersions;
 use mco_core::config::pools::NodePools;
 use mco_core::config::problem::Problem;
 use mco_core::config::rendered_configs::{used_by_build, used_by_node, used_by_pool};
 use mco_core::pipeline::admission::{
-    AdmissionWrite, BOOTS_IMAGES, ConfigInUse as Answer, ImageNode, Users, review, review_image_build,
+    AdmissionContext, AdmissionWrite, BOOTS_IMAGES, ConfigInUse as Answer, ImageNode, Users,
+    review_image_build, review_on,
 };
 use mco_runtime::{Reflected, object_name};
 use tokio_util::sync::CancellationToken;
@@ -33,6 +36,7 @@ struct WatchedUsers {
     nodes: Reflected<Node>,
     pools: Reflected<MachineConfigPool>,
     builds: Reflected<MachineOSBuild>,
+    configs: Reflected<ControllerConfig>,
     policies: Reflected<RolloutPolicy>,
 }
 
@@ -56,7 +60,18 @@ impl InUseIndex {
     /// Decides about a write; see [`mco_core::pipeline::admission::review`].
     pub fn review(&self, request: &AdmissionWrite<'_>) -> Result<Vec<Problem>, String> {
         self.review_image_build(request)?;
-        review(request, |config| self.of(config), || self.policies())
+        review_on(
+            || self.context(),
+            request,
+            |config| self.of(config),
+            || self.policies(),
+        )
+    }
+
+    /// Returns what admission depends on. Before the operator has written the base, nothing depends on it.
+    pub fn context(&self) -> AdmissionContext {
+        let context = self.watched.get().and_then(WatchedUsers::context);
+        context.unwrap_or_default()
     }
 
     /// Refuses an image build for nodes that cannot boot images. Before all objects are listed, nothing is known about
@@ -86,6 +101,12 @@ impl InUseIndex {
             Reflected::watch(Api::all(client.clone()), |pool: &mut MachineConfigPool| {
                 pool.metadata.managed_fields = None;
             });
+        let (configs, config_events) =
+            Reflected::watch(Api::all(client.clone()), |config: &mut ControllerConfig| {
+                config.metadata.managed_fields = None;
+                config.spec = ControllerConfigSpec::default();
+                config.status = None;
+            });
         let (policies, policy_events) =
             Reflected::watch(Api::all(client.clone()), |policy: &mut RolloutPolicy| {
                 policy.metadata.managed_fields = None;
@@ -97,6 +118,7 @@ impl InUseIndex {
             nodes,
             pools,
             builds,
+            configs,
             policies,
         };
         if self.watched.set(watched).is_err() {
@@ -106,6 +128,7 @@ impl InUseIndex {
             node_events.boxed(),
             pool_events.boxed(),
             build_events.boxed(),
+            config_events.boxed(),
             policy_events.boxed(),
         ]);
         tokio::select! {
@@ -125,6 +148,19 @@ async fn poll(events: impl Stream<Item = Result<(), watcher::Error>>) {
 }
 
 impl WatchedUsers {
+    fn context(&self) -> Option<AdmissionContext> {
+        let configs = self.configs.listed()?;
+        let base = configs
+            .first()
+            .map_or(Ok(ClusterBase::None), |config| config.base());
+        let (pools, nodes) = (self.pools.listed()?, self.nodes.listed()?);
+        Some(AdmissionContext {
+            base: base.unwrap_or(ClusterBase::None),
+            pools: pools.iter().map(|pool| MachineConfigPool::clone(pool)).collect(),
+            nodes: nodes.iter().map(|node| NodeVersions::of(node)).collect(),
+        })
+    }
+
     fn users(&self, config: &str) -> Option<Users> {
         let unreadable = [
             self.nodes.unreadable(),
@@ -170,32 +206,28 @@ fn image_node(node: &Node) -> ImageNode<'_> {
     }
 }
 
-/// Keeps of a node its labels, the annotations that name configs, and its operating system: a cluster has thousands of
+/// Keeps of a node its labels, the annotations that name configs, its operating system and its versions: a cluster has thousands of
 /// nodes.
 fn used_parts(node: &mut Node) {
     let mut annotations = node.metadata.annotations.take();
     if let Some(annotations) = &mut annotations {
         annotations.retain(|key, _| key.starts_with(OWN_ANNOTATIONS) || key == BOOTS_IMAGES);
     }
-    let os_image = node
-        .status
-        .take()
-        .and_then(|status| status.node_info)
-        .map(|info| info.os_image);
-    *node = Node {
-        metadata: ObjectMeta {
-            name: node.metadata.name.take(),
-            labels: node.metadata.labels.take(),
-            annotations,
-            ..ObjectMeta::default()
-        },
-        spec: None,
-        status: Some(NodeStatus {
-            node_info: os_image.map(|os_image| NodeSystemInfo {
-                os_image,
-                ..NodeSystemInfo::default()
-            }),
-            ..NodeStatus::default()
-        }),
+    node.metadata = ObjectMeta {
+        name: node.metadata.name.take(),
+        labels: node.metadata.labels.take(),
+        annotations,
+        ..ObjectMeta::default()
     };
+    node.spec = None;
+    let info = node.status.take().and_then(|status| status.node_info);
+    node.status = info.map(|info| NodeStatus {
+        node_info: Some(NodeSystemInfo {
+            os_image: info.os_image,
+            kubelet_version: info.kubelet_version,
+            container_runtime_version: info.container_runtime_version,
+            ..NodeSystemInfo::default()
+        }),
+        ..NodeStatus::default()
+    });
 }

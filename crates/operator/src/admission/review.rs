@@ -1,7 +1,9 @@
 //! Request and response of the webhook: `AdmissionReview` of `admission.k8s.io/v1`.
 
 use mco_api::RolloutPolicy;
-use mco_core::pipeline::admission::{AdmissionWrite, ConfigInUse as Users, WriteOperation, review};
+use mco_core::pipeline::admission::{
+    AdmissionContext, AdmissionWrite, ConfigInUse as Users, WriteOperation, review_on,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -35,11 +37,12 @@ struct ReviewKind {
 /// Returns the response to an AdmissionReview, or `None` if the body is not one.
 pub fn review_response(
     body: &[u8],
+    context: impl FnOnce() -> AdmissionContext,
     users: impl FnOnce(&str) -> Users,
     peers: impl FnOnce() -> Vec<RolloutPolicy>,
 ) -> Option<Value> {
     let Review { request } = serde_json::from_slice(body).ok()?;
-    let response = match decide(&request, users, peers) {
+    let response = match decide(&request, context, users, peers) {
         Ok(warnings) => json!({"uid": request.uid, "allowed": true, "warnings": warnings}),
         Err(message) => json!({
             "uid": request.uid,
@@ -52,6 +55,7 @@ pub fn review_response(
 
 fn decide(
     question: &ReviewRequest,
+    context: impl FnOnce() -> AdmissionContext,
     users: impl FnOnce(&str) -> Users,
     peers: impl FnOnce() -> Vec<RolloutPolicy>,
 ) -> Result<Vec<String>, String> {
@@ -72,7 +76,7 @@ fn decide(
         object: question.object.as_ref().filter(|object| !object.is_null()),
         old: question.old_object.as_ref().filter(|object| !object.is_null()),
     };
-    let warnings = review(&request, users, peers)?;
+    let warnings = review_on(context, &request, users, peers)?;
     Ok(warnings.iter().map(ToString::to_string).collect())
 }
 
@@ -103,7 +107,9 @@ mod tests {
                 ..mco_core::pipeline::admission::Users::default()
             })
         };
-        review_response(body.to_string().as_bytes(), users, Vec::new).unwrap()["response"].clone()
+        let body = body.to_string();
+        let answer = review_response(body.as_bytes(), AdmissionContext::default, users, Vec::new);
+        answer.unwrap()["response"].clone()
     }
 
     #[test]
@@ -127,6 +133,7 @@ mod tests {
                 .contains("node worker-1")
         );
         assert_eq!(review("CONNECT", "50-x", 0o4755)["allowed"], true);
-        assert_eq!(review_response(b"{}", |_| Users::Unknown, Vec::new), None);
+        let unread = review_response(b"{}", AdmissionContext::default, |_| Users::Unknown, Vec::new);
+        assert_eq!(unread, None);
     }
 }

@@ -16,6 +16,7 @@ use crate::progress::{SyncOutcome, SyncProgress, SyncStep};
 
 pub use pools::{
     PoolOrigin, ReleaseVersions, Reported, is_required, reported_configs, required, status_line,
+    within_deadline,
 };
 pub use related::related_objects;
 

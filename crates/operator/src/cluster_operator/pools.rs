@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::{SignedDuration, Timestamp};
 use mco_api::MachineConfigPool;
 use mco_api::machine_config_pool::{MachineConfigPoolCondition, MachineConfigPoolStatus};
 use mco_api::vocabulary::conditions::pool as condition;
@@ -104,6 +105,35 @@ pub fn required(
     } else {
         SyncResult::NotYet(observed(&missing))
     })
+}
+
+/// The time that a rollout to one node of a required pool may take.
+const TIMEOUT_PER_NODE: SignedDuration = SignedDuration::from_mins(10);
+
+/// Fails a wait for required pools that takes longer than ten minutes for each of their nodes. The start of the wait is
+/// the pool's own, so that a restart of the operator does not extend it.
+pub fn within_deadline(
+    pools: &[MachineConfigPool],
+    outcome: SyncResult,
+    now: Timestamp,
+) -> Result<SyncResult, String> {
+    let SyncResult::NotYet(what) = outcome else {
+        return Ok(outcome);
+    };
+    let required = || pools.iter().filter(|pool| is_required(pool));
+    let nodes: i32 = required().map(|pool| status(pool).machine_count).sum();
+    let limit = TIMEOUT_PER_NODE * nodes.max(1);
+    let is_overdue = required().any(|pool| {
+        let conditions = status(pool).conditions;
+        let updating = condition::find(&conditions, condition::UPDATING).filter(|one| one.status == "True");
+        let since = updating.and_then(|one| one.last_transition_time.as_ref());
+        since.is_some_and(|since| now.duration_since(since.0) > limit)
+    });
+    if is_overdue {
+        Err(what.replacen(": [", ": [context deadline exceeded, ", 1))
+    } else {
+        Ok(SyncResult::NotYet(what))
+    }
 }
 
 /// Returns whether the pool needs an administrator.

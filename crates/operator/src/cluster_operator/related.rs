@@ -4,6 +4,7 @@ use mco_api::foreign::cluster_operator::RelatedObject;
 use mco_api::vocabulary::names;
 
 use crate::manifests;
+use crate::profile::ClusterProfile;
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const OWN_GROUP: &str = "machineconfiguration.openshift.io";
@@ -36,7 +37,7 @@ pub fn related_objects() -> Vec<RelatedObject> {
         "cloud-platform",
     ];
     all.extend(platforms.map(|platform| related("", "namespaces", &format!("openshift-{platform}-infra"))));
-    for object in manifests::access() {
+    for object in manifests::access(&ClusterProfile::default()) {
         let resource = match object["kind"].as_str() {
             Some("ClusterRole") => "clusterroles",
             Some("ClusterRoleBinding") => "clusterrolebindings",

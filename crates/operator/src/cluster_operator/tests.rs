@@ -650,3 +650,30 @@ fn a_setting_that_will_be_forbidden_is_a_condition_and_no_degradation() {
     assert_eq!(one(condition::DEGRADED).0, "False");
     assert_eq!(one(condition::UPGRADEABLE).0, "True");
 }
+
+#[test]
+fn a_required_pool_that_is_stuck_never_degraded_the_operator() {
+    let mut master = pool("master", [3, 2, 1, 1], &[("Updating", "", "")]);
+    let labels = master.metadata.labels.get_or_insert_default();
+    labels.insert(
+        mco_api::vocabulary::labels::REQUIRED_FOR_UPGRADE.to_owned(),
+        String::new(),
+    );
+    for condition in &mut master.status.as_mut().unwrap().conditions {
+        condition.last_transition_time = Some(at(1000));
+    }
+    let waiting = || required(&[master.clone()], &rendered_by("v1", "4.14.0"), RELEASE).unwrap();
+    let SyncResult::NotYet(what) = waiting() else {
+        panic!("it does not wait")
+    };
+    let after = |seconds: i64| within_deadline(&[master.clone()], waiting(), at(1000 + seconds).0);
+    assert_eq!(
+        after(1800),
+        Ok(SyncResult::NotYet(what.clone())),
+        "ten minutes for each of three nodes"
+    );
+    let expected = what.replacen("[error", "[context deadline exceeded, error", 1);
+    assert_eq!(after(1801), Err(expected));
+    let done = within_deadline(&[master.clone()], SyncResult::Yes, at(1_000_000).0);
+    assert_eq!(done, Ok(SyncResult::Yes));
+}

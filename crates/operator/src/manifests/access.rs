@@ -6,15 +6,16 @@
 use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
 
-use super::guards::{GUARDS, WEBHOOK};
+use super::guards::{WEBHOOK, guard_names};
 use super::{metadata, metrics};
+use crate::profile::ClusterProfile;
 
 pub(super) const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const OWN_GROUP: &str = "machineconfiguration.openshift.io";
 const ADOPTION_GROUP: &str = "mco.dev";
 const CONFIG_GROUP: &str = "config.openshift.io";
 const OPERATOR_GROUP: &str = "operator.openshift.io";
-const POLICY_GROUP: &str = "mco.dev";
+const PLAIN_GROUP: &str = "mco.dev";
 /// The service account with which new machines request certificates.
 const BOOTSTRAPPER: &str = "node-bootstrapper";
 const NODE_BOOTSTRAPPER: &str = "system-bootstrap-node-bootstrapper";
@@ -31,41 +32,41 @@ pub(super) const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "update", "patch"];
 
 /// Returns all service accounts, roles and bindings.
-pub fn access() -> Vec<Value> {
-    let mut all = operator_access();
-    all.extend(operands_access());
+pub fn access(profile: &ClusterProfile) -> Vec<Value> {
+    let mut all = operator_access(profile);
+    all.extend(operands_access(profile));
     all
 }
 
 /// Returns those of the operator, and the role for clients that read metrics.
-pub fn operator_access() -> Vec<Value> {
+pub fn operator_access(profile: &ClusterProfile) -> Vec<Value> {
     let mut all = vec![service_account(component::OPERATOR)];
     all.extend(everywhere(component::OPERATOR, &operator_everywhere()));
     all.extend(at_home(component::OPERATOR, &operator_at_home()));
-    all.extend(user_data_access());
+    if profile.server {
+        all.extend(user_data_access());
+    }
     all.push(metrics::reader());
     all
 }
 
 /// Returns those that the operator reconciles. Its own are excluded, so that it cannot extend its permissions.
-pub fn operands_access() -> Vec<Value> {
-    let mut all = [
-        component::CONTROLLER,
-        component::DAEMON,
-        component::SERVER,
-        component::OS_BUILDER,
-        BOOTSTRAPPER,
-    ]
-    .map(service_account)
-    .to_vec();
+pub fn operands_access(profile: &ClusterProfile) -> Vec<Value> {
+    let mut accounts = vec![component::CONTROLLER, component::DAEMON, component::OS_BUILDER];
+    if profile.server {
+        accounts.extend([component::SERVER, BOOTSTRAPPER]);
+    }
+    let mut all: Vec<Value> = accounts.into_iter().map(service_account).collect();
     all.extend(everywhere(component::CONTROLLER, &controller_everywhere()));
     all.extend(at_home(component::CONTROLLER, &controller_at_home()));
     all.extend(everywhere(component::DAEMON, &daemon_everywhere()));
-    all.extend(everywhere(component::SERVER, &server_everywhere()));
-    all.extend(at_home(component::SERVER, &server_at_home()));
     all.extend(everywhere(component::OS_BUILDER, &builder_everywhere()));
     all.extend(at_home(component::OS_BUILDER, &builder_at_home()));
-    all.extend(bootstrapper());
+    if profile.server {
+        all.extend(everywhere(component::SERVER, &server_everywhere()));
+        all.extend(at_home(component::SERVER, &server_at_home()));
+        all.extend(bootstrapper());
+    }
     all
 }
 
@@ -207,7 +208,8 @@ fn operator_guards() -> Vec<Value> {
         "validatingadmissionpolicybindings",
         "validatingwebhookconfigurations",
     ];
-    let ours = [&GUARDS[..], &[WEBHOOK]].concat();
+    let policies = guard_names();
+    let ours: Vec<&str> = policies.iter().map(String::as_str).chain([WEBHOOK]).collect();
     vec![
         rule(GROUP, &kinds, &[&["create"]]),
         named(GROUP, &kinds, &ours, &[&["get", "patch"]]),
@@ -222,8 +224,17 @@ fn operator_writes() -> Vec<Value> {
             &[READ, WRITE],
         ),
         rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ, WRITE]),
-        rule(POLICY_GROUP, &["rolloutpolicies"], &[READ]),
+        rule(PLAIN_GROUP, &["rolloutpolicies"], &[READ]),
         rule(OPERATOR_GROUP, &["machineconfigurations/status"], &[&["patch"]]),
+        rule(
+            PLAIN_GROUP,
+            &[
+                "machineconfigoperators",
+                "machineconfigoperators/status",
+                "machineconfigurations",
+            ],
+            &[READ, WRITE],
+        ),
         rule(
             CONFIG_GROUP,
             &["clusteroperators", "clusteroperators/status"],
@@ -388,12 +399,17 @@ fn controller_everywhere() -> Vec<Value> {
             &[&["delete"]],
         ),
         rule(OWN_GROUP, &["machineosconfigs"], &[&["patch"]]),
-        rule(POLICY_GROUP, &["rolloutpolicies"], &[READ]),
-        rule(POLICY_GROUP, &["rolloutpolicies/status"], &[&["update", "patch"]]),
+        rule(PLAIN_GROUP, &["rolloutpolicies"], &[READ]),
+        rule(PLAIN_GROUP, &["rolloutpolicies/status"], &[&["update", "patch"]]),
         // The addresses of the API servers, for the control-plane gate.
         rule("discovery.k8s.io", &["endpointslices"], &[&["get", "list"]]),
         rule(
             OPERATOR_GROUP,
+            &["machineconfigurations/status"],
+            &[&["update", "patch"]],
+        ),
+        rule(
+            PLAIN_GROUP,
             &["machineconfigurations/status"],
             &[&["update", "patch"]],
         ),
@@ -465,6 +481,15 @@ fn controller_reads() -> Vec<Value> {
             &[READ],
         ),
         rule(
+            PLAIN_GROUP,
+            &[
+                "machineconfigurations",
+                "imagedigestmirrorsets",
+                "imagetagmirrorsets",
+            ],
+            &[READ],
+        ),
+        rule(
             CONFIG_GROUP,
             &[
                 "apiservers",
@@ -491,6 +516,8 @@ fn controller_at_home() -> Vec<Value> {
         &[names::config_map::OS_IMAGE_URL],
         &[READ],
     )];
+    // Fetched contents, whose names are hashes.
+    rules.push(rule("", &["configmaps"], &[&["get", "create", "delete"]]));
     rules.extend(lease());
     rules.extend(events());
     rules
@@ -515,6 +542,7 @@ fn daemon_everywhere() -> Vec<Value> {
             &[READ],
         ),
         rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ]),
+        rule(PLAIN_GROUP, &["machineconfigurations"], &[READ]),
         pod_security(HOST),
     ];
     // A kubelet may create both reviews as well, so a daemon gets nothing that root on its node does not have.

@@ -5,31 +5,44 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
 
+use super::object_guards::{OBJECT_GUARDS, ParameterKinds, binding_name, object_guards};
 use super::{network_policies, user};
+use crate::profile::ClusterProfile;
 
-const ADMISSION: &str = "admissionregistration.k8s.io/v1";
+pub(super) const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 const DAEMON_GUARD: &str = "machine-config-daemon-writes-its-own-node";
 pub(super) const WEBHOOK: &str = "machine-config-operator";
 /// The names in other implementations, so that switching replaces them.
 const POLICY_DELETION_GUARD: &str = "networkpolicy-prevent-deletion";
 const POLICY_UPDATE_GUARD: &str = "networkpolicy-prevent-update";
-/// The policies that the operator reconciles.
-pub(super) const GUARDS: [&str; 3] = [DAEMON_GUARD, POLICY_DELETION_GUARD, POLICY_UPDATE_GUARD];
 /// The controller that deletes the objects of a deleted namespace.
 const NAMESPACE_CONTROLLER: &str = "system:serviceaccount:kube-system:namespace-controller";
 /// The claim of a pod's token with the node it runs on.
 const NODE_CLAIM: &str = "authentication.kubernetes.io/node-name";
 
-/// Returns the validating admission policies.
-pub fn guards() -> Vec<Value> {
-    vec![
-        daemon_guard(),
-        binding(DAEMON_GUARD),
-        policy_deletion_guard(),
-        binding(POLICY_DELETION_GUARD),
-        policy_update_guard(),
-        binding(POLICY_UPDATE_GUARD),
-    ]
+/// Returns the names of the policies and bindings that the operator reconciles.
+pub(super) fn guard_names() -> Vec<String> {
+    let own = [DAEMON_GUARD, POLICY_DELETION_GUARD, POLICY_UPDATE_GUARD];
+    own.into_iter()
+        .chain(OBJECT_GUARDS)
+        .map(str::to_owned)
+        .chain(OBJECT_GUARDS.map(binding_name))
+        .collect()
+}
+
+/// Returns the validating admission policies of a cluster that serves these kinds of parameters.
+pub fn guards(profile: &ClusterProfile, served: ParameterKinds) -> Vec<Value> {
+    let mut all = vec![daemon_guard(), binding(DAEMON_GUARD)];
+    all.extend(object_guards(profile, served));
+    if profile.network_policies {
+        all.extend([
+            policy_deletion_guard(),
+            binding(POLICY_DELETION_GUARD),
+            policy_update_guard(),
+            binding(POLICY_UPDATE_GUARD),
+        ]);
+    }
+    all
 }
 
 /// Restricts a daemon, which is root on its own machine, to its own node.
@@ -143,7 +156,7 @@ fn policy_guard(name: &str, operation: &str, exempt: &str, allowed: &str, what: 
                 }],
             },
             "matchConditions": [{
-                "name": "by-anybody-else",
+                "name": "by-another-client",
                 "expression": format!("request.userInfo.username != '{exempt}'"),
             }],
             "validations": [{
@@ -231,6 +244,13 @@ pub fn webhook_configuration(endpoint: &WebhookEndpoint<'_>, authorities: &str) 
                     "apiVersions": ["v1"],
                     "operations": ["CREATE"],
                     "resources": ["machineconfigurations"],
+                    "scope": "Cluster",
+                },
+                {
+                    "apiGroups": ["mco.dev"],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": ["machineconfigurations", "imagedigestmirrorsets", "imagetagmirrorsets"],
                     "scope": "Cluster",
                 },
                 {

@@ -7,16 +7,19 @@ mod dashboard;
 mod guards;
 mod metrics;
 mod network;
+mod object_guards;
 mod workloads;
 
 use std::fmt::Write as _;
 
+use mco_api::ClusterBase;
 use mco_api::machine_configuration::LogLevel;
 use mco_api::vocabulary::{labels, names};
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::options::IgnitionTokens;
+use crate::profile::ClusterProfile;
 
 pub use access::{access, bootstrapper_binding, operands_access, operator_access};
 pub use alerts::alerts;
@@ -24,6 +27,7 @@ pub use dashboard::dashboard;
 pub use guards::{WebhookEndpoint, guards, webhook_configuration};
 pub(crate) use metrics::{METRICS_AUTHORITY, SCRAPED, Scraped};
 pub use network::network_policies;
+pub use object_guards::ParameterKinds;
 pub(crate) use workloads::SERVER_TOKENS_KEY;
 pub use workloads::{
     LOG_LEVEL_VARIABLE, builder, controller, daemon, operator, server, single_node_controller,
@@ -44,6 +48,10 @@ pub struct ManifestSettings {
     pub ignition_tokens: IgnitionTokens,
     /// The log level of the components that the operator runs.
     pub log_level: LogLevel,
+    /// What is installed.
+    pub profile: ClusterProfile,
+    /// The base that the administrator has chosen; `None` leaves it to the operator, which keeps the stored one.
+    pub chosen_base: Option<ClusterBase>,
 }
 
 #[derive(Debug, Error)]
@@ -58,7 +66,7 @@ pub struct ManifestPrintError {
 /// that each object has one field manager and the same manifests can be applied again, also with other settings.
 pub fn operator_installation(settings: &ManifestSettings) -> Vec<Value> {
     let mut all = vec![namespace()];
-    all.extend(operator_access());
+    all.extend(operator_access(&settings.profile));
     all.extend(operator(settings));
     all
 }
@@ -67,12 +75,17 @@ pub fn operator_installation(settings: &ManifestSettings) -> Vec<Value> {
 /// applies.
 pub fn installation(settings: &ManifestSettings) -> Vec<Value> {
     let mut all = operator_installation(settings);
-    all.extend(operands_access());
-    all.extend(guards());
-    all.extend(network_policies());
+    let profile = &settings.profile;
+    all.extend(operands_access(profile));
+    all.extend(guards(profile, ParameterKinds::of(profile)));
+    if profile.network_policies {
+        all.extend(network_policies());
+    }
     all.extend(controller(settings));
     all.extend(daemon(settings));
-    all.extend(server(settings));
+    if profile.server {
+        all.extend(server(settings));
+    }
     all
 }
 

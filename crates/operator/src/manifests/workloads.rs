@@ -1,5 +1,6 @@
 //! The workloads: the operator, the controller and the servers on the control plane, a daemon on every node.
 
+use mco_api::crd::CompanionKinds;
 use mco_api::machine_configuration::LogLevel;
 use mco_api::vocabulary::labels;
 use mco_api::vocabulary::names::{self, component};
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 use super::metrics::push;
 use super::{ManifestSettings, metadata, metrics};
 use crate::options::IgnitionTokens;
+use crate::profile::ClusterProfile;
 
 /// The metrics port. No other component of the cluster uses 9001.
 pub(super) const METRICS_PORT: u16 = 9001;
@@ -53,6 +55,7 @@ pub fn operator(settings: &ManifestSettings) -> Vec<Value> {
     if settings.ignition_tokens == IgnitionTokens::Optional {
         arguments.push("--ignition-tokens=optional".to_owned());
     }
+    arguments.extend(profile_arguments(settings));
     let container = container(
         component::OPERATOR,
         settings,
@@ -62,14 +65,14 @@ pub fn operator(settings: &ManifestSettings) -> Vec<Value> {
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ]),
     );
-    let mut pod = control_plane_pod(component::OPERATOR, &container);
+    let mut pod = placed_pod(component::OPERATOR, &container, &settings.profile);
     // The operator repairs the cluster, so it has to leave a failed node early.
-    pod["tolerations"] = json!([
-        {"key": labels::node::ROLE_MASTER, "operator": "Exists", "effect": "NoSchedule"},
-        {"key": labels::node::ROLE_CONTROL_PLANE, "operator": "Exists", "effect": "NoSchedule"},
-        {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 120},
-        {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 120},
-    ]);
+    for condition in ["unreachable", "not-ready"] {
+        let key = format!("node.kubernetes.io/{condition}");
+        let early =
+            json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 120});
+        push(&mut pod["tolerations"], early);
+    }
     vec![
         deployment(component::OPERATOR, 1, &json!({"type": "Recreate"}), &pod),
         service(
@@ -143,7 +146,7 @@ pub fn controller(settings: &ManifestSettings) -> Vec<Value> {
         container["volumeMounts"] = templates_mount();
         templates_copier(&settings.templates_image)
     });
-    let mut pod = control_plane_pod(component::CONTROLLER, &container);
+    let mut pod = placed_pod(component::CONTROLLER, &container, &settings.profile);
     if let Some(copier) = copies_templates {
         pod["initContainers"] = json!([copier]);
         pod["volumes"] = json!([{"name": "templates", "emptyDir": {"sizeLimit": "16Mi"}}]);
@@ -262,8 +265,11 @@ pub fn server(settings: &ManifestSettings) -> Vec<Value> {
         {"name": "certs", "mountPath": "/etc/ssl/mcs", "readOnly": true},
         {"name": "node-bootstrap-token", "mountPath": "/etc/mcs/bootstrap-token", "readOnly": true},
     ]);
-    // Where the host's network requires a user of the namespace's range, a fixed user would be rejected.
-    if let Some(security) = container["securityContext"].as_object_mut() {
+    // Where the host's network requires a user of the namespace's range, a fixed user would be rejected. Elsewhere the
+    // image's user would be used, who is root.
+    if settings.profile.assigns_users
+        && let Some(security) = container["securityContext"].as_object_mut()
+    {
         security.remove("runAsUser");
     }
     container["readinessProbe"] = json!({
@@ -345,6 +351,62 @@ fn log_level(settings: &ManifestSettings) -> Option<Value> {
         LogLevel::Normal => None,
         level => Some(json!({"name": LOG_LEVEL_VARIABLE, "value": level.name()})),
     }
+}
+
+/// Returns the operator's arguments about what is installed.
+fn profile_arguments(settings: &ManifestSettings) -> Vec<String> {
+    let profile = &settings.profile;
+    let base = settings.chosen_base.map(|base| format!("--base={base}"));
+    let mut arguments: Vec<String> = base.into_iter().collect();
+    if profile.base.is_openshift() {
+        return arguments;
+    }
+    let switches = [
+        (
+            "--with-openshift-kinds",
+            profile.kinds == CompanionKinds::OpenShift,
+        ),
+        ("--with-server", profile.server),
+        ("--with-network-policies", profile.network_policies),
+    ];
+    let chosen = switches.iter().filter(|(_, chosen)| *chosen);
+    arguments.extend(chosen.map(|(argument, _)| (*argument).to_owned()));
+    let placement = &profile.placement;
+    let selectors = placement.node_selector.iter();
+    arguments.extend(selectors.map(|(key, value)| format!("--node-selector={key}={value}")));
+    let tolerations = placement.tolerations.iter();
+    arguments.extend(tolerations.map(|toleration| format!("--toleration={toleration}")));
+    arguments
+}
+
+/// Returns a pod on the control plane, if the cluster shows its nodes: that of a managed cluster has none.
+fn placed_pod(name: &str, container: &Value, profile: &ClusterProfile) -> Value {
+    let mut pod = control_plane_pod(name, container);
+    if profile.base.is_openshift() {
+        return pod;
+    }
+    let control_plane = |label: &str| json!({"weight": 100, "preference": {"matchExpressions": [{"key": label, "operator": "Exists"}]}});
+    pod["affinity"] = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        control_plane(labels::node::ROLE_CONTROL_PLANE),
+        control_plane(labels::node::ROLE_MASTER),
+    ]}});
+    pod["nodeSelector"] = json!({labels::node::OS: "linux"});
+    let placement = &profile.placement;
+    for (key, value) in &placement.node_selector {
+        pod["nodeSelector"][key] = json!(value);
+    }
+    for toleration in &placement.tolerations {
+        let mut wanted = json!({"key": toleration.key, "operator": "Exists"});
+        if let Some(value) = &toleration.value {
+            wanted["operator"] = json!("Equal");
+            wanted["value"] = json!(value);
+        }
+        if let Some(effect) = &toleration.effect {
+            wanted["effect"] = json!(effect);
+        }
+        push(&mut pod["tolerations"], wanted);
+    }
+    pod
 }
 
 /// Returns a pod on the control plane.

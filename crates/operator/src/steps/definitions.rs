@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
-use mco_api::crd::{CustomResourceDefinition, companion_crds, own_crds};
+use mco_api::crd::{CompanionKinds, CustomResourceDefinition, companion_crds, own_crds, plain_crds};
 use mco_api::vocabulary::names;
 use mco_core::config::semantic;
 use serde_json::Value;
 
 use crate::cluster::{ClusterError, OperatorClient, failed, metadata, own_fields};
 use crate::manifests;
+use crate::profile::ClusterProfile;
 
 /// A kind is served shortly after its CRD is stored.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(10);
@@ -18,9 +19,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The prefix of the annotation that a release's manifests carry for each of their cluster profiles.
 const RELEASE_PROFILE: &str = "include.release.openshift.io/";
 
-/// Creates our own namespace and the one of the machines' user data.
-pub async fn namespaces(cluster: &OperatorClient) -> Result<(), ClusterError> {
+/// Creates our own namespace and, with config servers, the one of the machines' user data.
+pub async fn namespaces(cluster: &OperatorClient, profile: &ClusterProfile) -> Result<(), ClusterError> {
     cluster.apply(&manifests::namespace()).await?;
+    if !profile.server {
+        return Ok(());
+    }
     let machines = Namespace {
         metadata: metadata(None, names::MACHINE_API_NAMESPACE),
         ..Namespace::default()
@@ -29,10 +33,14 @@ pub async fn namespaces(cluster: &OperatorClient) -> Result<(), ClusterError> {
 }
 
 /// Applies our own CRDs, unless those of another owner are compatible; foreign CRDs are created only where they are
-/// missing.
-pub async fn definitions(cluster: &OperatorClient) -> Result<(), ClusterError> {
-    for definition in own_crds() {
-        let wanted = serde_json::to_value(&definition).map_err(|source| ClusterError::Encode {
+/// missing. A cluster without OpenShift's kinds has those of `mco.dev` in place of them.
+pub async fn definitions(cluster: &OperatorClient, kinds: CompanionKinds) -> Result<(), ClusterError> {
+    let (own, companions) = match kinds {
+        CompanionKinds::OpenShift => (own_crds(), companion_crds()),
+        CompanionKinds::Plain => (plain_crds(), Vec::new()),
+    };
+    for definition in &own {
+        let wanted = serde_json::to_value(definition).map_err(|source| ClusterError::Encode {
             object: "a CustomResourceDefinition".to_owned(),
             source,
         })?;
@@ -42,10 +50,10 @@ pub async fn definitions(cluster: &OperatorClient) -> Result<(), ClusterError> {
             cluster.apply(&wanted).await?;
         }
     }
-    for definition in companion_crds() {
-        cluster.create_if_absent(&definition).await?;
+    for definition in &companions {
+        cluster.create_if_absent(definition).await?;
     }
-    for definition in own_crds().iter().chain(&companion_crds()) {
+    for definition in own.iter().chain(&companions) {
         established(cluster, definition.metadata.name.as_deref().unwrap_or_default()).await?;
     }
     Ok(())

@@ -2,11 +2,12 @@
 //! controllers.
 
 use kube::api::Patch;
-use mco_api::MachineConfiguration;
+use mco_api::crd::CompanionKinds;
 use mco_api::machine_configuration::{
     BootImageSkewEnforcementStatus, MACHINE_CONFIGURATION_NAME, MachineConfigurationSpec,
 };
 use mco_api::vocabulary::conditions::{machine_configuration as condition, status};
+use mco_api::{MachineConfiguration, plain};
 use mco_core::config::feature_gates::FeatureGates;
 use mco_core::generators::boot_images::{self, BootImageContext, BootImageGate, FEATURE_GATE};
 use serde_json::json;
@@ -25,10 +26,18 @@ pub enum MachineConfigurationError {
 }
 
 /// Returns the MachineConfiguration, creating it if there is none.
-pub async fn present(cluster: &OperatorClient) -> Result<MachineConfiguration, ClusterError> {
-    let found = cluster
-        .find::<MachineConfiguration>(MACHINE_CONFIGURATION_NAME)
-        .await?;
+pub async fn present(
+    cluster: &OperatorClient,
+    kinds: CompanionKinds,
+) -> Result<MachineConfiguration, ClusterError> {
+    let name = MACHINE_CONFIGURATION_NAME;
+    let found = match kinds {
+        CompanionKinds::OpenShift => cluster.find::<MachineConfiguration>(name).await?,
+        CompanionKinds::Plain => {
+            let found = cluster.find::<plain::MachineConfiguration>(name).await?;
+            found.map(MachineConfiguration::from)
+        }
+    };
     if let Some(found) = found {
         return Ok(found);
     }
@@ -36,8 +45,14 @@ pub async fn present(cluster: &OperatorClient) -> Result<MachineConfiguration, C
         management_state: "Managed".to_owned(),
         ..MachineConfigurationSpec::default()
     };
-    let object = MachineConfiguration::new(MACHINE_CONFIGURATION_NAME, spec);
-    cluster.create_if_absent(&object).await?;
+    let object = MachineConfiguration::new(name, spec.clone());
+    match kinds {
+        CompanionKinds::OpenShift => cluster.create_if_absent(&object).await?,
+        CompanionKinds::Plain => {
+            let plain = plain::MachineConfiguration::new(name, spec);
+            cluster.create_if_absent(&plain).await?;
+        }
+    }
     Ok(object)
 }
 

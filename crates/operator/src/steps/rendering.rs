@@ -6,10 +6,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::Patch;
-use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::conditions::{controller_config as condition, status};
 use mco_api::vocabulary::names;
+use mco_api::{ClusterBase, ControllerConfig};
 use mco_core::config::semantic::Blank;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -53,6 +53,7 @@ pub async fn controller_config(
     cluster: &OperatorClient,
     facts: &ObservedFacts,
     options: &OperatorOptions,
+    base: ClusterBase,
     rotation: &mut Rotation,
 ) -> Result<SyncResult, RenderingError> {
     let now = Timestamp::now();
@@ -62,6 +63,7 @@ pub async fn controller_config(
     }
     let authorities = serving::authorities(cluster, facts).await?;
     let mut wanted = controller_config::controller_config(facts, &authorities, options);
+    wanted.set_base(base);
     if rotation.is_recent(now) {
         controller_config::report_rotation(&mut wanted);
     }

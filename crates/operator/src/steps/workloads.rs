@@ -15,8 +15,9 @@ use tracing::info;
 
 use crate::admission::webhook;
 use crate::cluster::{ClusterError, OperatorClient, failed};
-use crate::manifests::{self, ManifestSettings, WebhookEndpoint};
+use crate::manifests::{self, ManifestSettings, ParameterKinds, WebhookEndpoint};
 use crate::options::Webhook;
+use crate::profile::ClusterProfile;
 use crate::progress::SyncResult;
 use crate::steps::os_builds;
 use crate::steps::serving::{self, Names, ServingError};
@@ -37,8 +38,8 @@ pub enum AdmissionError {
 }
 
 /// Applies the service accounts, roles and bindings of the other components.
-pub async fn access(cluster: &OperatorClient) -> Result<(), ClusterError> {
-    apply(cluster, &manifests::operands_access()).await
+pub async fn access(cluster: &OperatorClient, profile: &ClusterProfile) -> Result<(), ClusterError> {
+    apply(cluster, &manifests::operands_access(profile)).await
 }
 
 pub async fn network_policies(cluster: &OperatorClient) -> Result<(), ClusterError> {
@@ -46,8 +47,12 @@ pub async fn network_policies(cluster: &OperatorClient) -> Result<(), ClusterErr
 }
 
 /// Applies the validating admission policies.
-pub async fn guards(cluster: &OperatorClient) -> Result<(), ClusterError> {
-    apply(cluster, &manifests::guards()).await
+pub async fn guards(
+    cluster: &OperatorClient,
+    profile: &ClusterProfile,
+    served: ParameterKinds,
+) -> Result<(), ClusterError> {
+    apply(cluster, &manifests::guards(profile, served)).await
 }
 
 /// Renews the webhook's certificate and applies the webhook configuration.
@@ -89,19 +94,27 @@ pub async fn controller(
     } else {
         deploy(cluster, &manifests::controller(settings)).await?;
     }
-    let found = cluster.within::<Deployment>(names::NAMESPACE).get(name).await;
-    let found = found.map_err(failed("reading", || {
-        format!("Deployment {}/{name}", names::NAMESPACE)
-    }))?;
+    controller_state(cluster).await
+}
+
+/// Returns the state of the controller's Deployment, which exists.
+pub async fn controller_state(cluster: &OperatorClient) -> Result<SyncResult, ClusterError> {
+    let found = deployment(cluster, component::CONTROLLER).await?;
     Ok(deployment_state(&found))
 }
 
-/// Applies the daemons' DaemonSet. Unavailable daemons of dead nodes are expected, so only the update is checked.
+/// Applies the daemons' DaemonSet.
 pub async fn daemon(
     cluster: &OperatorClient,
     settings: &ManifestSettings,
 ) -> Result<SyncResult, ClusterError> {
     deploy(cluster, &manifests::daemon(settings)).await?;
+    daemon_state(cluster).await
+}
+
+/// Returns the state of the daemons' DaemonSet, which exists. Unavailable daemons of dead nodes are expected, so only the
+/// update is checked.
+pub async fn daemon_state(cluster: &OperatorClient) -> Result<SyncResult, ClusterError> {
     let found = daemon_set(cluster, component::DAEMON).await?;
     Ok(match daemon_set_state(&found) {
         SyncResult::NotRunning(what) => SyncResult::NotYet(what),
@@ -115,6 +128,11 @@ pub async fn server(
     settings: &ManifestSettings,
 ) -> Result<SyncResult, ClusterError> {
     deploy(cluster, &manifests::server(settings)).await?;
+    server_state(cluster).await
+}
+
+/// Returns the state of the servers' DaemonSet, which exists.
+pub async fn server_state(cluster: &OperatorClient) -> Result<SyncResult, ClusterError> {
     let found = daemon_set(cluster, component::SERVER).await?;
     Ok(daemon_set_state(&found))
 }
@@ -142,10 +160,7 @@ pub async fn builder(
         return Ok(SyncResult::Yes);
     }
     deploy(cluster, &manifests::builder(settings)).await?;
-    let found = cluster.within::<Deployment>(names::NAMESPACE).get(name).await;
-    let found = found.map_err(failed("reading", || {
-        format!("Deployment {}/{name}", names::NAMESPACE)
-    }))?;
+    let found = deployment(cluster, name).await?;
     Ok(match deployment_state(&found) {
         SyncResult::NotRunning(what) => SyncResult::NotYet(what),
         state => state,
@@ -163,6 +178,13 @@ async fn remove_budget(cluster: &OperatorClient, name: &str) -> Result<(), Clust
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
         answer => answer.map(|_| ()).map_err(failed("deleting", context)),
     }
+}
+
+async fn deployment(cluster: &OperatorClient, name: &str) -> Result<Deployment, ClusterError> {
+    let found = cluster.within::<Deployment>(names::NAMESPACE).get(name).await;
+    found.map_err(failed("reading", || {
+        format!("Deployment {}/{name}", names::NAMESPACE)
+    }))
 }
 
 async fn daemon_set(cluster: &OperatorClient, name: &str) -> Result<DaemonSet, ClusterError> {

@@ -1,6 +1,7 @@
 //! The disruption that a change causes on a node: none, a reload, a restart, a drain or a reboot, and which item
 //! causes it.
 
+mod base_rules;
 mod policy;
 mod registries_change;
 

@@ -160,6 +160,15 @@ impl Default for DisruptionPolicy {
 }
 
 impl DisruptionPolicy {
+    /// Returns a policy with these rules for files; SSH keys require no action.
+    pub(super) fn built_in(files: Vec<DisruptionRule>) -> Self {
+        Self {
+            files,
+            units: Vec::new(),
+            ssh_key: vec![PostConfigAction::None],
+        }
+    }
+
     /// Merges the administrator's rules into the built-in ones: a rule for the same path or unit replaces the
     /// built-in one, others are added, and a rule for SSH keys replaces the built-in one.
     #[must_use]

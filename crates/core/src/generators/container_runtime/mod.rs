@@ -3,6 +3,7 @@
 //! One file per setting, so that settings the user omits keep the template's value. The caller chooses the names of
 //! the resulting MachineConfigs with [`crate::generators::generated::suffix`].
 
+mod drop_in;
 mod storage;
 mod validate;
 
@@ -16,6 +17,7 @@ use crate::generators::generated::toml_text::TomlText;
 use crate::generators::generated::{Generated, GeneratedConfigSpec, GeneratedFile};
 use crate::generators::quantity::Quantity;
 
+pub use drop_in::drop_in_files;
 pub use validate::{ContainerRuntimeProblem, validate};
 
 pub const STORAGE_CONF: &str = "/etc/containers/storage.conf";

@@ -6,6 +6,7 @@
 //! status.
 
 mod conf;
+mod drop_in;
 mod error;
 mod node;
 pub mod profile;
@@ -24,6 +25,7 @@ use crate::generators::generated::suffix::{Family, has_written_for};
 use crate::generators::generated::{Generated, GeneratedConfigSpec, GeneratedFile};
 use crate::generators::templates::{TemplateConfig, base_file};
 
+pub use drop_in::{DropInTarget, check_drop_in, for_drop_in};
 pub use error::KubeletError;
 pub use node::{kernel_arguments, latency};
 pub use tree::{KubeletConfiguration, KubeletDecodeError};

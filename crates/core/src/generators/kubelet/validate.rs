@@ -77,13 +77,18 @@ fn is_control_plane(pool: &MachineConfigPool) -> bool {
     let Some(selector) = &pool.spec.node_selector else {
         return false;
     };
-    let key = labels::node_role(names::pool::MASTER);
+    let is_key = |key: &String| {
+        matches!(
+            key.as_str(),
+            labels::node::ROLE_MASTER | labels::node::ROLE_CONTROL_PLANE
+        )
+    };
     let by_label = selector
         .match_labels
         .iter()
-        .any(|labels| labels.contains_key(&key));
+        .any(|labels| labels.keys().any(is_key));
     let mut expressions = selector.match_expressions.iter().flatten();
-    by_label || expressions.any(|e| e.key == key && matches!(e.operator.as_str(), "Exists" | "In"))
+    by_label || expressions.any(|e| is_key(&e.key) && matches!(e.operator.as_str(), "Exists" | "In"))
 }
 
 /// Rejects fields that are managed by the cluster.

@@ -7,6 +7,7 @@ mod admit;
 mod conf;
 mod edit;
 mod lookup;
+mod mirror_files;
 mod mirrors;
 mod payload;
 mod policy;
@@ -24,6 +25,7 @@ use mco_api::vocabulary::names;
 use thiserror::Error;
 
 use crate::config::feature_gates::FeatureGates;
+use crate::generators::base_refusal::BaseRefusal;
 use crate::generators::generated::{Generated, GeneratedConfigSpec, GeneratedFile};
 use conf::RegistriesConf;
 use mirrors::MirrorRules;
@@ -32,6 +34,7 @@ use reference::RegistryReference;
 use sigstore::Signatures;
 
 pub use admit::{admit_content_policy, admit_digest_mirrors, admit_policy, admit_tag_mirrors};
+pub use mirror_files::mirror_files;
 pub use sigstore::PolicyConflict;
 pub use sources::pull_sources;
 pub use status::policy_conditions;
@@ -115,6 +118,8 @@ pub enum RegistryProblem {
     SignaturePolicy { object: String, message: String },
     #[error("could not generate origin ContainerRuntime Configs: {file}: {message}")]
     Base { file: &'static str, message: String },
+    #[error(transparent)]
+    Refused(#[from] BaseRefusal),
 }
 
 /// All problems of the cluster's registry settings.

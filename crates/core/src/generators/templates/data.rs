@@ -27,6 +27,10 @@ pub(super) fn root(inputs: &TemplateInputs<'_>) -> Value {
     members.insert("TLSMinVersion".into(), text(&inputs.tls.min_version));
     let suites = inputs.tls.cipher_suites.iter().map(|suite| text(suite));
     members.insert("TLSCipherSuites".into(), Value::List(suites.collect()));
+    members.insert(
+        "ServingCertificates".into(),
+        Value::Bool(inputs.serving_certificates),
+    );
     let constants = TemplateMembers::from([("APIServerURLFile".into(), text(API_SERVER_URL_FILE))]);
     members.insert("Constants".into(), Value::Map(Arc::new(constants)));
     Value::Map(Arc::new(members))

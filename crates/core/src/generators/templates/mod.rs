@@ -38,6 +38,8 @@ pub struct TemplateInputs<'a> {
     pub spec: &'a ControllerConfigSpec,
     /// The registry credentials, as compact JSON; see [`compact_json`].
     pub pull_secret: &'a str,
+    /// Whether the cluster approves the certificates that kubelets request for serving.
+    pub serving_certificates: bool,
     pub tls: TlsSettings,
     /// The source revision of the generating controller.
     pub version: &'a str,
@@ -78,7 +80,12 @@ impl TemplateConfig {
 
     /// Whether a template controller wrote the MachineConfig: its owner is the ControllerConfig.
     pub fn is_of_cluster(config: &MachineConfig) -> bool {
-        let owners = config.metadata.owner_references.iter().flatten();
+        Self::is_owned(&config.metadata)
+    }
+
+    /// Like [`Self::is_of_cluster`], by the metadata.
+    pub fn is_owned(metadata: &ObjectMeta) -> bool {
+        let owners = metadata.owner_references.iter().flatten();
         let mut controllers = owners.filter(|owner| owner.controller == Some(true));
         controllers.any(|owner| owner.kind == "ControllerConfig")
     }

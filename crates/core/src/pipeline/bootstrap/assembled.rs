@@ -53,7 +53,12 @@ impl BootstrapCluster {
     pub fn render_from(&self, identity: RenderIdentity<'_>, current: Current<'_>) -> Vec<PoolOutcome> {
         let configs = self.inventory.configs.iter();
         let sources: Vec<Arc<SourceConfig>> = configs
-            .map(|config| Arc::new(SourceConfig::new(config.clone())))
+            .map(|config| {
+                Arc::new(SourceConfig::with_contents(
+                    config.clone(),
+                    &self.inventory.contents,
+                ))
+            })
             .collect();
         let pools = self.pools();
         let worker = pools

@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mco_api::foreign::api_server::APIServer;
-use mco_api::{ControllerConfig, MachineConfig};
+use mco_api::{ClusterBase, ControllerConfig, MachineConfig};
 
 use crate::config::feature_gates::FeatureGates;
 use crate::config::manifest::Manifest;
@@ -65,6 +65,8 @@ pub struct BootstrapSettings<'a> {
     pub payload_version: Option<&'a str>,
     /// Whether the manifests are an installation's or those of a running cluster; with `None` the manifests decide.
     pub stage: Option<ClusterStage>,
+    /// The base to render with; `None` uses the one that the ControllerConfig names.
+    pub base: Option<ClusterBase>,
 }
 
 /// A directory of manifests with everything that is generated from it.
@@ -95,11 +97,12 @@ pub fn assemble(
         ..BootstrapCluster::default()
     };
     let wants_base = settings.templates.is_some()
+        || settings.base.is_some()
         || inventory.controller_config.is_some()
         || objects.cluster.refer_to_base();
     let mut gates = FeatureGates::default();
     if wants_base {
-        complete(&mut objects.cluster, &mut inventory, stage);
+        complete(&mut objects.cluster, &mut inventory, stage, settings.base);
         let existing = take_generated(&mut inventory.configs);
         let base = base(&objects.cluster, &existing, settings)?;
         let inputs = GeneratorInputs {
@@ -167,6 +170,10 @@ pub fn changed(
     if new.cluster.controller_config.is_none() {
         return Ok(adopted(&new.cluster, inventory));
     }
+    if let (Some(base), Some(config)) = (settings.base, &mut inventory.controller_config) {
+        config.set_base(base);
+        new.cluster.controller_config = Some(Arc::new(config.clone()));
+    }
     old.cluster.sort();
     new.cluster.sort();
     let existing = take_generated(&mut old_inventory.configs);
@@ -220,7 +227,12 @@ fn changed_base(
     settings: &BootstrapSettings<'_>,
 ) -> Result<BaseConfigs, Vec<BootstrapError>> {
     let pull_secret = settings.pull_secret.unwrap_or(present.pull_secret());
-    if old.controller_config.is_some() && !present.templates.is_empty() {
+    let has_templates = |objects: &ClusterObjects| {
+        let config = objects.controller_config.as_deref();
+        config.is_some_and(|config| config.base().is_ok_and(ClusterBase::has_templates))
+    };
+    // A base without templates is rendered without them, and predicts nothing about one with them.
+    if has_templates(old) && has_templates(new) && !present.templates.is_empty() {
         let before = rendered_base(old, pull_secret, settings)?;
         if !before.has_same_files(present) {
             return Err(vec![BootstrapError::OtherTemplates]);
@@ -240,7 +252,7 @@ fn base(
         let configs = existing.values().map(Arc::as_ref);
         let base = BaseConfigs::of_cluster(objects, &config, configs, settings.payload_version)
             .map_err(|error| vec![error.into()])?;
-        if !base.templates.is_empty() {
+        if !base.templates.is_empty() || !base.base.has_templates() {
             return Ok(base);
         }
     }
@@ -277,12 +289,21 @@ fn stage_of(manifests: &[Manifest]) -> ClusterStage {
 }
 
 /// Adds the pools and the ControllerConfig that every cluster has.
-fn complete(objects: &mut ClusterObjects, inventory: &mut Inventory, stage: ClusterStage) {
+fn complete(
+    objects: &mut ClusterObjects,
+    inventory: &mut Inventory,
+    stage: ClusterStage,
+    base: Option<ClusterBase>,
+) {
     let config = inventory
         .controller_config
         .get_or_insert_with(defaults::controller_config);
+    if let Some(base) = base {
+        config.set_base(base);
+    }
     objects.controller_config = Some(Arc::new(config.clone()));
-    if inventory.pools.is_empty() {
+    let has_templates = config.base().is_ok_and(ClusterBase::has_templates);
+    if inventory.pools.is_empty() && has_templates {
         inventory.pools = crate::pipeline::offline::built_in_pools().into();
     }
     inventory

@@ -13,7 +13,7 @@ use mco_core::config::rules::AdministratorRules;
 use serde::Serialize;
 
 use super::VERSION;
-use crate::cli::{BaseArguments, Diff};
+use crate::cli::{BaseArguments, Diff, ResolveArguments};
 use crate::input;
 use crate::output::{self, CommandOutcome};
 
@@ -78,7 +78,7 @@ fn entries(path: &Path, base: &BaseArguments) -> anyhow::Result<BTreeMap<String,
     if !path.is_dir() {
         return Ok(BTreeMap::from([(String::new(), single(path)?)]));
     }
-    let outcomes = input::cluster(path, base)?.render(RenderIdentity {
+    let outcomes = input::cluster(path, base, &ResolveArguments::default())?.render(RenderIdentity {
         controller_version: VERSION,
         release_version: "",
     });
@@ -97,7 +97,9 @@ fn entries(path: &Path, base: &BaseArguments) -> anyhow::Result<BTreeMap<String,
 }
 
 fn single(path: &Path) -> anyhow::Result<ParsedConfig> {
-    let mut configs = input::cluster(path, &BaseArguments::default())?.inventory.configs;
+    let mut configs = input::cluster(path, &BaseArguments::default(), &ResolveArguments::default())?
+        .inventory
+        .configs;
     let (Some(config), true) = (configs.pop(), configs.is_empty()) else {
         bail!(
             "{}: has several MachineConfigs; use a file with one, or a directory of manifests",

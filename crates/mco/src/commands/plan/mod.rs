@@ -18,7 +18,7 @@ use mco_client::plan::{ClusterPlanError, PlanReport, ensure_exists};
 use mco_core::config::manifest::Manifest;
 use mco_core::config::render::RenderIdentity;
 use mco_core::config::rules::AdministratorRules;
-use mco_core::pipeline::bootstrap::{self, BootstrapCluster, BootstrapError};
+use mco_core::pipeline::bootstrap::{self, BootstrapCluster, BootstrapError, BootstrapSettings};
 
 use super::VERSION;
 use crate::cli::{BaseArguments, PlanArguments};
@@ -131,8 +131,13 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &PlanArguments) ->
     let pods: Vec<Pod> = of_kind(&after, "v1", "Pod")?;
     let budgets: Vec<PodDisruptionBudget> = of_kind(&after, "policy/v1", "PodDisruptionBudget")?;
     let policies: Vec<RolloutPolicy> = of_kind(&after, "mco.dev/v1alpha1", "RolloutPolicy")?;
-    let rules = forecast::rules(&after, AdministratorRules::default())?;
-    let before = assembled(bootstrap::assemble(objects, &settings))?;
+    let after = forecast::with_base(after, settings.base);
+    let rules = forecast::rules(&after, AdministratorRules::of_base(forecast::base(&after)?))?;
+    let unchanged = BootstrapSettings {
+        base: None,
+        ..settings
+    };
+    let before = assembled(bootstrap::assemble(objects, &unchanged))?;
     let after = assembled(bootstrap::assemble(after, &settings))?;
     for warning in &after.warnings {
         output::warning(warning);

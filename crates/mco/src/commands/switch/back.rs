@@ -10,6 +10,7 @@ use mco_core::config::manifest;
 use mco_core::config::semantic;
 use mco_operator::IgnitionTokens;
 use mco_operator::manifests::{self, ManifestSettings};
+use mco_operator::profile::ClusterProfile;
 use serde_json::Value;
 
 use super::cluster::SwitchCluster;
@@ -124,6 +125,8 @@ pub fn any_settings() -> ManifestSettings {
         api_server_url: String::new(),
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
+        profile: ClusterProfile::default(),
+        chosen_base: None,
     }
 }
 

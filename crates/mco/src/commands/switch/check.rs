@@ -99,6 +99,7 @@ fn rendered(
         pull_secret: arguments.pull_secret.clone(),
         payload_version: arguments.payload_version.clone(),
         stage: Some(StageArgument::Cluster),
+        base: None,
     })?;
     let mut settings = inputs.settings();
     settings.pull_secret = settings.pull_secret.or(pull_secret);

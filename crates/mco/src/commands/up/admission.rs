@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mco_apiserver::admission::{Admission, AdmissionOperation, AdmissionRequest, Rejection};
 use mco_apiserver::meta::JsonObject;
-use mco_core::pipeline::admission::{self as core, CONFIG_GROUP, OPERATOR_GROUP, OWN_GROUP, POLICY_GROUP};
+use mco_core::pipeline::admission::{self as core, CONFIG_GROUP, OPERATOR_GROUP, OWN_GROUP, PLAIN_GROUP};
 use mco_operator::admission::InUseIndex;
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ impl Admission for MachineConfigAdmission {
         let definition = request.definition;
         let ours = matches!(
             definition.group.as_str(),
-            OWN_GROUP | OPERATOR_GROUP | CONFIG_GROUP | POLICY_GROUP
+            OWN_GROUP | OPERATOR_GROUP | CONFIG_GROUP | PLAIN_GROUP
         );
         if !ours || !request.subresource.is_empty() {
             return Ok(None);
