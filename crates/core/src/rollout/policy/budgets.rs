@@ -8,6 +8,7 @@ use super::super::budget::len;
 use super::super::node::NodeView;
 use super::super::view::RolloutView;
 use super::failures::{is_quarantined, share};
+use super::overview::{BudgetOverview, BudgetUse, share_text};
 use super::pools_of;
 use crate::config::disruption::DisruptionLevel;
 
@@ -68,6 +69,30 @@ impl<'p> BudgetCounts<'p> {
         counts
     }
 
+    /// Returns the rule of each budget and its use.
+    pub(super) fn overviews(&self) -> Vec<BudgetOverview> {
+        let overview = |count: &BudgetCount<'_>| {
+            let mut groups: Vec<BudgetUse> = count
+                .groups
+                .iter()
+                .map(|(value, group)| BudgetUse {
+                    group: value.clone(),
+                    unavailable: group.used,
+                    limit: limit(count.budget, *group),
+                })
+                .collect();
+            groups.sort_by(|one, other| {
+                let order = other.unavailable.cmp(&one.unavailable);
+                order.then_with(|| one.group.cmp(&other.group))
+            });
+            BudgetOverview {
+                rule: rule(count.budget),
+                groups,
+            }
+        };
+        self.budgets.iter().map(overview).collect()
+    }
+
     /// Counts the node in all budgets if it fits into each of them; otherwise returns the first that is exhausted.
     pub(super) fn admit(&mut self, node: &NodeView<'_>, cost: DisruptionLevel) -> Result<(), String> {
         let holds = node.holds_a_slot();
@@ -91,6 +116,22 @@ impl<'p> BudgetCounts<'p> {
         }
         Ok(())
     }
+}
+
+/// Returns `at most 1 node per topology.kubernetes.io/zone, for Drain and Reboot`.
+fn rule(budget: &DisruptionBudget) -> String {
+    let setting = budget.max_unavailable.as_ref();
+    let most = setting.map_or_else(|| "all nodes".to_owned(), |setting| format!("at most {}", share_text(setting)));
+    let per = match budget.group_by.as_str() {
+        "" => String::new(),
+        label => format!(" per {label}"),
+    };
+    let reasons: Vec<String> = budget.reasons.iter().map(|reason| format!("{reason:?}")).collect();
+    let reasons = match reasons.is_empty() {
+        true => String::new(),
+        false => format!(", for {}", reasons.join(" and ")),
+    };
+    format!("{most}{per}{reasons}")
 }
 
 fn limit(budget: &DisruptionBudget, group: Group) -> i64 {

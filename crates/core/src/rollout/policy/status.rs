@@ -144,17 +144,27 @@ fn next_of_pool(
     earliest(&mut report.next, hold.as_ref().and_then(|hold| hold.until), now);
     let waits_for_gate = hold.as_ref().is_none_or(|hold| hold.cause == PolicyCause::Gate);
     report.needs_gates |= !all_updated && waits_for_gate && status.reverted.is_none();
-    (status.phase, status.message) = describe(policy, pool, &state, &status, hold, all_updated);
+    (status.phase, status.message) = describe(
+        policy,
+        pool,
+        &state,
+        &status,
+        hold,
+        all_updated,
+        PolicyHold::to_string,
+    );
     status
 }
 
-fn describe(
+/// Returns the phase of a rollout and its sentence. `phrase` formats what holds it.
+pub(super) fn describe(
     policy: &RolloutPolicy,
     pool: &PoolView<'_>,
     state: &RolloutState<'_, '_>,
     status: &PoolRolloutStatus,
     hold: Option<PolicyHold>,
     all_updated: bool,
+    phrase: impl Fn(&PolicyHold) -> String,
 ) -> (RolloutPhase, String) {
     if let Some(reverted) = &status.reverted {
         let message = format!("reverted to {}: {}", reverted.to, reverted.message);
@@ -173,7 +183,7 @@ fn describe(
             PolicyCause::Soak => RolloutPhase::Soaking,
             _ => RolloutPhase::Waiting,
         };
-        return (phase, hold.to_string());
+        return (phase, phrase(&hold));
     }
     let label = wave::label(policy, state.wave.index);
     let message = match policy.spec.waves.len() {

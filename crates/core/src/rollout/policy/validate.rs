@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use mco_api::rollout_policy::{RolloutGate, RolloutPolicy, SecretKey};
+use mco_api::rollout_policy::{GateEndpoint, RolloutGate, RolloutPolicy, SecretKey};
 
 use super::text::parse_duration;
 use super::window::Window;
@@ -147,7 +147,7 @@ fn gates(problems: &mut Vec<Problem>, policy: &RolloutPolicy) {
 
 fn gate_settings(problems: &mut Vec<Problem>, path: &dyn Fn(&str) -> String, gate: &RolloutGate) {
     if let Some(prometheus) = &gate.prometheus {
-        url(problems, &path("prometheus.url"), &prometheus.url);
+        endpoint(problems, &path("prometheus"), &prometheus.endpoint);
         if prometheus.expr.is_empty() == prometheus.no_firing.is_empty() {
             problems.push(
                 Problem::new(
@@ -163,24 +163,14 @@ fn gate_settings(problems: &mut Vec<Problem>, path: &dyn Fn(&str) -> String, gat
             &prometheus.passing_for,
             SignedDuration::ZERO,
         );
-        secret(
-            problems,
-            &path("prometheus.tokenSecret"),
-            prometheus.token_secret.as_ref(),
-        );
     }
     if let Some(webhook) = &gate.webhook {
-        url(problems, &path("webhook.url"), &webhook.url);
+        endpoint(problems, &path("webhook"), &webhook.endpoint);
         duration(
             problems,
             &path("webhook.timeout"),
             &webhook.timeout,
             SignedDuration::from_secs(1),
-        );
-        secret(
-            problems,
-            &path("webhook.tokenSecret"),
-            webhook.token_secret.as_ref(),
         );
     }
     if let Some(condition) = &gate.condition {
@@ -195,6 +185,15 @@ fn gate_settings(problems: &mut Vec<Problem>, path: &dyn Fn(&str) -> String, gat
             problems.push(Problem::new(path, "is missing, so the gate never passes"));
         }
     }
+}
+
+fn endpoint(problems: &mut Vec<Problem>, path: &str, endpoint: &GateEndpoint) {
+    url(problems, &format!("{path}.url"), &endpoint.url);
+    secret(
+        problems,
+        &format!("{path}.tokenSecret"),
+        endpoint.token_secret.as_ref(),
+    );
 }
 
 fn deadlines(problems: &mut Vec<Problem>, policy: &RolloutPolicy) {
