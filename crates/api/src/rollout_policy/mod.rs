@@ -258,17 +258,32 @@ pub struct Confirmation {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("required" = ["timeout"]))]
 pub struct DrainRules {
     /// How long a drain may take, such as 30m.
-    #[serde(deserialize_with = "null_is_default")]
-    #[schemars(length(min = 1, max = 32))]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "null_is_default"
+    )]
+    #[schemars(length(max = 32))]
     pub timeout: String,
 
     /// What happens to a node whose drain takes longer.
     #[serde(deserialize_with = "null_is_default")]
     #[schemars(extend("x-default" = "Wait"))]
     pub on_timeout: DrainTimeoutAction,
+
+    /// Take nodes out of external load balancers while they are cordoned, and wait this long before the first
+    /// eviction, such as 30s.
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "null_is_default"
+    )]
+    #[schemars(length(max = 32))]
+    pub exclude_from_load_balancers: String,
+
+    /// Keep the cluster autoscaler from removing nodes while they are cordoned.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
+    pub protect_from_autoscaler: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
