@@ -250,10 +250,25 @@ pub enum DisruptionReason {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["deadline"]))]
 pub struct Confirmation {
-    /// A node that was sent to the config and is not ready for longer than this has failed, such as 15m.
+    /// A node that was sent to the config and is not ready for longer than this has failed, such as 15m. The node itself
+    /// reverts the config if it is not healthy with it for as long.
     #[serde(deserialize_with = "null_is_default")]
     #[schemars(length(min = 1, max = 32))]
     pub deadline: String,
+
+    /// What an updated node must pass before it counts as updated; all of it without any.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_is_default")]
+    #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
+    pub checks: Vec<ConfirmationCheck>,
+}
+
+/// A check of an updated node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ConfirmationCheck {
+    /// The kubelet reports the node as ready.
+    NodeReady,
+    /// The node has no taint `readiness.k8s.io/...`.
+    ReadinessTaints,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

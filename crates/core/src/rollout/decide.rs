@@ -12,7 +12,8 @@
 use std::collections::HashSet;
 
 use mco_api::vocabulary::names::pool::{ARBITER, MASTER};
-use mco_api::vocabulary::{annotations::node as annotation, events, topology};
+use mco_api::vocabulary::annotations::{CONFIRM_DEADLINE, node as annotation};
+use mco_api::vocabulary::{events, topology};
 
 use super::budget::{self, len, max_unavailable};
 use super::first_boot;
@@ -135,12 +136,38 @@ fn plan_members(view: &RolloutView<'_>, pool: &PoolView<'_>, started: &HashSet<S
         plan.budget
             .taken
             .retain(|taken| !quarantined.contains(taken.node.as_str()));
+        for (node, why) in rules.unconfirmed(pool) {
+            if plan.budget.taken.iter().all(|taken| taken.node != node) {
+                plan.budget.taken.push(Taken {
+                    node: node.to_owned(),
+                    by: TakenBy::Update,
+                    why: Some(why),
+                });
+            }
+        }
     }
     sync_taints_and_topology(&mut plan, view, pool, &target);
     choose(&mut plan, view, pool, &target, rules);
+    set_confirm_deadlines(&mut plan, view, pool);
     let announcement = plan.announcement(|_| true);
     plan.events.extend(announcement);
     plan
+}
+
+/// Passes the deadline for a healthy node on together with the target.
+fn set_confirm_deadlines(plan: &mut PoolPlan, view: &RolloutView<'_>, pool: &PoolView<'_>) {
+    let deadline = policy::confirm_deadline(view, pool);
+    let sent: HashSet<&str> = plan.sent().collect();
+    let changed = pool.members.iter().filter(|node| {
+        sent.contains(node.name) && node.annotation(CONFIRM_DEADLINE) != deadline
+    });
+    let actions: Vec<NodeAction> = changed
+        .map(|node| NodeAction::SetConfirmDeadline {
+            node: node.name.to_owned(),
+            deadline: deadline.map(str::to_owned),
+        })
+        .collect();
+    plan.actions.extend(actions);
 }
 
 /// Holds all nodes for a reason, except for nodes that are up to date.

@@ -128,6 +128,12 @@ impl<'a> NodeView<'a> {
         request == Some(AdoptionRequest::Release)
     }
 
+    /// Whether a user has requested to adopt the node.
+    pub fn is_being_adopted(&self) -> bool {
+        let request = self.annotation(ADOPTION_REQUEST).and_then(AdoptionRequest::parse);
+        request == Some(AdoptionRequest::Adopt)
+    }
+
     /// Whether current and desired config are set and equal.
     pub fn config_is_done(&self) -> bool {
         !self.current_config.is_empty() && self.current_config == self.desired_config
@@ -188,6 +194,14 @@ impl<'a> NodeView<'a> {
     /// Whether the node has exactly the target, verified.
     pub fn is_updated_to(&self, target: &RolloutTarget) -> bool {
         self.is_done() && self.is_sent_to(target)
+    }
+
+    /// Returns the first taint of a readiness controller, which the node has until its readiness rules are met.
+    pub fn readiness_taint(&self) -> Option<&'a str> {
+        let spec = self.node.spec.as_ref()?;
+        let mut all = spec.taints.iter().flatten();
+        let taint = all.find(|taint| taint.key.starts_with(taints::READINESS_PREFIX))?;
+        Some(&taint.key)
     }
 
     /// Whether the node has the soft taint that makes the scheduler prefer nodes without a pending update.

@@ -1,7 +1,7 @@
 //! The patch that executes a plan's actions for a node in one write.
 
 use k8s_openapi::api::core::v1::{Node, Taint};
-use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::annotations::{CONFIRM_DEADLINE, node as annotation};
 use mco_api::vocabulary::taints::{self, effect};
 use serde_json::{Map, Value, json};
 
@@ -21,6 +21,9 @@ pub fn merge_patch<'p>(node: &Node, actions: impl IntoIterator<Item = &'p NodeAc
             }
             NodeAction::SetControlPlaneTopology { topology, .. } => {
                 patch.annotate(annotation::CONTROL_PLANE_TOPOLOGY, Some(topology));
+            }
+            NodeAction::SetConfirmDeadline { deadline, .. } => {
+                patch.annotate(CONFIRM_DEADLINE, deadline.as_deref());
             }
             NodeAction::JoinPool { labels, .. } => {
                 patch.annotate(annotation::CUSTOM_POOL_LABELS_APPLIED, Some(""));

@@ -102,6 +102,12 @@ pub enum NodeAction {
         node: String,
         topology: String,
     },
+    /// Set how long the node may take to be healthy with its new config; without a deadline its annotation is removed.
+    SetConfirmDeadline {
+        node: String,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        deadline: Option<String>,
+    },
     /// Set the labels of the pool the node was provisioned for, and record that in an annotation, in one write.
     JoinPool {
         node: String,
@@ -117,6 +123,7 @@ impl NodeAction {
             | Self::AddUpdateTaint { node }
             | Self::RemoveUpdateTaint { node }
             | Self::SetControlPlaneTopology { node, .. }
+            | Self::SetConfirmDeadline { node, .. }
             | Self::JoinPool { node, .. } => node,
         }
     }
@@ -454,6 +461,13 @@ impl fmt::Display for NodeAction {
             }
             Self::SetControlPlaneTopology { node, topology } => {
                 write!(f, "annotate {node} with control plane topology {topology}")
+            }
+            Self::SetConfirmDeadline {
+                node,
+                deadline: Some(deadline),
+            } => write!(f, "give {node} {deadline} to be healthy with its new config"),
+            Self::SetConfirmDeadline { node, deadline: None } => {
+                write!(f, "remove the deadline of {node} to be healthy with a new config")
             }
             Self::JoinPool { node, pool, labels } if labels.is_empty() => {
                 write!(f, "record that {node} joined pool {pool}")

@@ -17,6 +17,7 @@ mod fixtures;
 mod layered;
 mod node;
 mod policy;
+mod policy_confirmation;
 mod policy_properties;
 mod progress;
 mod properties;

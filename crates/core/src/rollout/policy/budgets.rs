@@ -6,7 +6,9 @@ use mco_api::rollout_policy::{DisruptionBudget, DisruptionReason, RolloutPolicy}
 
 use super::super::budget::len;
 use super::super::node::NodeView;
+use super::super::target::{TargetGate, gate};
 use super::super::view::RolloutView;
+use super::confirm;
 use super::failures::{is_quarantined, share};
 use super::overview::{BudgetOverview, BudgetUse, share_text};
 use super::pools_of;
@@ -56,9 +58,18 @@ impl<'p> BudgetCounts<'p> {
             return counts;
         }
         let now = view.policies.now();
-        for node in pools_of(view, policy).flat_map(|pool| &pool.members) {
-            let holds =
-                (node.holds_a_slot() || started.contains(node.name)) && !is_quarantined(policy, node, now);
+        let nodes = pools_of(view, policy).flat_map(|pool| {
+            let target = match gate(pool.pool, &pool.layering) {
+                TargetGate::Open(target) => Some(target),
+                _ => None,
+            };
+            pool.members.iter().map(move |node| (node, target.clone()))
+        });
+        for (node, target) in nodes {
+            let is_unconfirmed =
+                target.is_some_and(|target| confirm::objection(policy, node, &target).is_some());
+            let is_away = node.holds_a_slot() || is_unconfirmed || started.contains(node.name);
+            let holds = is_away && !is_quarantined(policy, node, now);
             for count in &mut counts.budgets {
                 let group = count.groups.entry(group_of(count.budget, node)).or_default();
                 group.size += 1;

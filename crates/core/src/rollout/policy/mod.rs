@@ -7,6 +7,7 @@
 //! [`admit_policy`] refuses a policy that could never proceed.
 
 mod budgets;
+mod confirm;
 mod control;
 mod cron;
 mod failures;
@@ -40,7 +41,7 @@ pub use overview::{
     BudgetOverview, BudgetUse, GateOverview, GateState, PolicyOverview, PoolRolloutOverview, WaveOverview,
     WaveState, WindowOverview, overviews,
 };
-pub(super) use rules::{PoolRules, effective_target, forecast};
+pub(super) use rules::{PoolRules, confirm_deadline, effective_target, forecast};
 pub use status::{PolicyChange, PolicyReport, next_status};
 pub use text::{duration_of, in_words};
 pub use validate::admit_policy;

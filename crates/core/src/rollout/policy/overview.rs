@@ -16,7 +16,7 @@ use super::budgets::BudgetCounts;
 use super::rules::{self, RolloutState};
 use super::status::describe;
 use super::window::Window;
-use super::{admit_policy, failures, gates, name_of, pools_of, text, wave};
+use super::{admit_policy, confirm, failures, gates, name_of, pools_of, text, wave};
 
 /// A policy, its rules with their present state, and the rollouts under it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -195,8 +195,13 @@ fn of_pool(
     let recorded = state.recorded.cloned().unwrap_or_default();
     let updated = pool.members.iter().filter(|node| node.is_updated_to(&target));
     let updated = updated.count();
+    let is_done = recorded.phase == RolloutPhase::Done
+        || pool
+            .members
+            .iter()
+            .all(|node| confirm::is_confirmed(policy, node, &target));
     let hold = rules::hold(view, policy, pool, &target, &state).or_else(|| rules::window(policy, now));
-    let (phase, message) = describe(policy, pool, &state, &recorded, hold, updated == total, |hold| {
+    let (phase, message) = describe(policy, pool, &state, &recorded, hold, updated == total && is_done, |hold| {
         hold.at(now)
     });
     let waves = match phase {
