@@ -65,7 +65,8 @@ pub fn clean_node(node: &Node) -> Option<Value> {
 
 fn is_ours(key: &str) -> bool {
     let group = key.split_once('/').map_or("", |(group, _)| group);
-    (ANNOTATION_GROUPS.contains(&group) || [DRIFT, CONFIRM_DEADLINE].contains(&key)) && !SETTINGS.contains(&key)
+    (ANNOTATION_GROUPS.contains(&group) || [DRIFT, CONFIRM_DEADLINE].contains(&key))
+        && !SETTINGS.contains(&key)
 }
 
 /// Returns the merge patch that removes the finalizers of a KubeletConfig or ContainerRuntimeConfig that name the
@@ -114,10 +115,9 @@ mod tests {
 
     #[test]
     fn a_node_keeps_what_is_not_ours() {
-        let record =
-            json!({"since": "2026-01-01T00:00:00Z", "request": "drain-b", "cordon": "made",
+        let record = json!({"since": "2026-01-01T00:00:00Z", "request": "drain-b", "cordon": "made",
                 "marks": {"excludedFromLoadBalancers": true, "protectedFromAutoscaler": true}})
-            .to_string();
+        .to_string();
         let ours = node(json!({
             "metadata": {"name": "n", "resourceVersion": "7", "labels": {
                 "node.kubernetes.io/exclude-from-external-load-balancers": "true",

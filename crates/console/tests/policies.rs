@@ -149,7 +149,10 @@ fn a_policy_that_cannot_be_applied_and_one_that_waits_for_another_say_so() {
             "<a class=\"chip\" href=\"/policies/control-plane\">control-plane</a>",
         ],
     );
-    let nothing = snapshot(&json!({"poolSelector": {"matchLabels": {"no": "pool"}}}), &json!({}));
+    let nothing = snapshot(
+        &json!({"poolSelector": {"matchLabels": {"no": "pool"}}}),
+        &json!({}),
+    );
     shows(&page(&nothing), &["The policy selects no pool."]);
 }
 

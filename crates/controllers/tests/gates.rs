@@ -121,10 +121,20 @@ impl Prometheus {
 
     fn spawn(directory: &Path, port: u16) -> Child {
         let log = directory.join("prometheus.log");
-        let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .unwrap();
         Command::new(variable("MCO_E2E_PROMETHEUS"))
-            .arg(format!("--config.file={}", directory.join("prometheus.yaml").display()))
-            .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
+            .arg(format!(
+                "--config.file={}",
+                directory.join("prometheus.yaml").display()
+            ))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                directory.join("data").display()
+            ))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .stdout(Stdio::null())
             .stderr(log)
@@ -214,7 +224,10 @@ impl Cluster {
             + serde::de::DeserializeOwned,
     {
         let patch = Patch::Merge(patch);
-        self.api().patch(name, &PatchParams::default(), &patch).await.unwrap()
+        self.api()
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .unwrap()
     }
 
     /// Creates a pool of workers with a policy of the same name.
@@ -362,7 +375,13 @@ async fn gates_hold_and_release_pools_as_their_peers_report() {
     let far = json!({"gates": [{"name": "ticket", "interval": "1s", "webhook": {"url": nowhere}}]});
     cluster.pool("far", far).await;
 
-    let machines = [("master", 2), ("compute", 4), ("storage", 2), ("far", 2), ("worker", 2)];
+    let machines = [
+        ("master", 2),
+        ("compute", 4),
+        ("storage", 2),
+        ("far", 2),
+        ("worker", 2),
+    ];
     let machines: Vec<SimulatedNodeSpec> = machines
         .iter()
         .flat_map(|(pool, count)| {
@@ -384,7 +403,11 @@ async fn gates_hold_and_release_pools_as_their_peers_report() {
         ..Behaviour::default()
     };
     tokio::spawn(fleet::run(cluster.client.clone(), behaviour, stop.clone()));
-    let controllers = mco_controllers::run(cluster.client.clone(), Options::new(VERSION, VERSION), stop.clone());
+    let controllers = mco_controllers::run(
+        cluster.client.clone(),
+        Options::new(VERSION, VERSION),
+        stop.clone(),
+    );
     let controllers = tokio::spawn(controllers);
     let started = Instant::now();
 
@@ -411,7 +434,11 @@ async fn gates_hold_and_release_pools_as_their_peers_report() {
 }
 
 async fn signal(name: &str, pid: &str) {
-    let sent = Command::new("kill").args(["-s", name, pid]).status().await.unwrap();
+    let sent = Command::new("kill")
+        .args(["-s", name, pid])
+        .status()
+        .await
+        .unwrap();
     assert!(sent.success());
 }
 
@@ -439,9 +466,11 @@ async fn with_prometheus(
     cluster.is_untouched("compute", before).await;
 
     exporter.set(0);
-    eventually("the first node is updated", async || match cluster.sent("compute").await {
-        0 => Err(cluster.status("compute").await.message),
-        _ => Ok(()),
+    eventually("the first node is updated", async || {
+        match cluster.sent("compute").await {
+            0 => Err(cluster.status("compute").await.message),
+            _ => Ok(()),
+        }
     })
     .await;
     let queries = prometheus.queries().await;
@@ -453,7 +482,9 @@ async fn with_prometheus(
     assert!(sent < 4, "a node was left when Prometheus went away");
     // Two more checks later still none is started, and none is away.
     for _ in 0..2 {
-        let last = gate(&cluster.status("compute").await, "storage").checked_at.clone();
+        let last = gate(&cluster.status("compute").await, "storage")
+            .checked_at
+            .clone();
         eventually("another check", async || {
             let status = cluster.status("compute").await;
             if gate(&status, "storage").checked_at > last {
@@ -494,10 +525,14 @@ async fn with_a_condition(cluster: &Cluster, before: &str) {
         .await
         .unwrap();
     cluster
-        .says("storage", "waits for gate database: Deployment db has no condition Available")
+        .says(
+            "storage",
+            "waits for gate database: Deployment db has no condition Available",
+        )
         .await;
     let available = async |status: &str| {
-        let condition = json!({"type": "Available", "status": status, "reason": "Test", "message": "1 of 3 replicas"});
+        let condition =
+            json!({"type": "Available", "status": status, "reason": "Test", "message": "1 of 3 replicas"});
         let patch = json!({"status": {"conditions": [condition]}});
         deployments
             .patch_status("db", &PatchParams::default(), &Patch::Merge(&patch))
@@ -514,19 +549,27 @@ async fn with_a_condition(cluster: &Cluster, before: &str) {
 }
 
 async fn with_an_unreachable_gate(cluster: &Cluster, before: &str) {
-    let status = cluster.says("far", "waits for gate ticket, which cannot be checked").await;
+    let status = cluster
+        .says("far", "waits for gate ticket, which cannot be checked")
+        .await;
     assert!(status.message.contains("refused"), "{}", status.message);
     cluster.is_untouched("far", before).await;
     // The same with an answer that is no answer: Pass only concerns gates that cannot be checked.
     let mut policy: RolloutPolicy = cluster.api().get("far").await.unwrap();
     policy.spec.gates[0].on_unreachable = mco_api::rollout_policy::UnreachableGate::Pass;
-    let _: RolloutPolicy = cluster.patch("far", &json!({"spec": {"gates": policy.spec.gates}})).await;
+    let _: RolloutPolicy = cluster
+        .patch("far", &json!({"spec": {"gates": policy.spec.gates}}))
+        .await;
     cluster.updated("far", before).await;
 }
 
 async fn with_the_control_plane(cluster: &Cluster, second: &str, before: &str) {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "kube-system");
-    for (component, name) in [("etcd", "etcd-a"), ("etcd", "etcd-b"), ("kube-apiserver", "kube-apiserver-b")] {
+    for (component, name) in [
+        ("etcd", "etcd-a"),
+        ("etcd", "etcd-b"),
+        ("kube-apiserver", "kube-apiserver-b"),
+    ] {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": name, "labels": {"component": component}},
             "spec": {"containers": [{"name": component, "image": component}]},
@@ -544,12 +587,21 @@ async fn with_the_control_plane(cluster: &Cluster, second: &str, before: &str) {
     ready("etcd-a", "True").await;
     ready("etcd-b", "False").await;
     // A process that does not respond, while the cluster still lists it.
-    cluster.says("master", "cannot be reached: no answer within 10 s").await;
+    cluster
+        .says("master", "cannot be reached: no answer within 10 s")
+        .await;
     // Once its lease has expired the cluster does not list it any more, but it has a static pod.
     ready("kube-apiserver-b", "False").await;
-    cluster.says("master", "waits for gate control-plane: etcd member etcd-b is not ready").await;
+    cluster
+        .says(
+            "master",
+            "waits for gate control-plane: etcd member etcd-b is not ready",
+        )
+        .await;
     ready("etcd-b", "True").await;
-    cluster.says("master", "API server kube-apiserver-b is not ready").await;
+    cluster
+        .says("master", "API server kube-apiserver-b is not ready")
+        .await;
     cluster.is_untouched("master", before).await;
     signal("CONT", second).await;
     eventually("the second API server is listed again", async || {

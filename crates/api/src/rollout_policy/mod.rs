@@ -11,7 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use gates::{
-    ConditionGate, ControlPlaneGate, GateEndpoint, PrometheusGate, RolloutGate, SecretKey, UnreachableGate, WebhookGate,
+    ConditionGate, ControlPlaneGate, GateEndpoint, PrometheusGate, RolloutGate, SecretKey, UnreachableGate,
+    WebhookGate,
 };
 pub use status::{
     CompletedWave, GateResult, NodeNote, PoolRolloutStatus, RevertedRollout, RolloutPhase,

@@ -61,6 +61,14 @@ pub const ROLLOUT_CONTROL: &str = "mco.dev/rollout-control";
 /// On a Node: "true" keeps the cluster autoscaler from removing it.
 pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 
+/// On a Node, by the FleetLock endpoint: when its own update agent last asked to reboot it. The controller removes it when it
+/// grants the request.
+pub const REBOOT_REQUEST: &str = "mco.dev/reboot-request";
+
+/// On a Node: its own update agent may reboot it. Set by the controller and removed by the FleetLock endpoint. Like every
+/// hold it keeps updates away.
+pub const REBOOT_LOCK: &str = "mco.dev/hold.fleetlock";
+
 /// On a Node that waits for its turn: the rendered config whose OS is already staged.
 pub const STAGED_CONFIG: &str = "mco.dev/staged-config";
 

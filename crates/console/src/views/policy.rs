@@ -179,7 +179,10 @@ impl RolloutPanel {
     fn new(title: Text, title_href: String, rollout: &PoolRolloutOverview) -> Self {
         let mut progress = format!("{} of {} updated", rollout.updated, count(rollout.total, "node"));
         if let Some(allowed) = rollout.allowed_failures {
-            progress = format!("{progress}, {} of {allowed} allowed failures", rollout.failed.len());
+            progress = format!(
+                "{progress}, {} of {allowed} allowed failures",
+                rollout.failed.len()
+            );
         }
         let failed = rollout.failed.iter().map(|note| ("failed", Tone::Bad, note));
         let skipped = rollout

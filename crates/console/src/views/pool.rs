@@ -144,7 +144,9 @@ pub fn pool(
     let csrf = steers.map(|viewer| viewer.csrf.clone());
     Some(PoolPage {
         card: card(pool, now),
-        rollout: snapshot.rollout(name).map(|(policy, rollout)| RolloutPanel::on_pool_page(policy, rollout)),
+        rollout: snapshot
+            .rollout(name)
+            .map(|(policy, rollout)| RolloutPanel::on_pool_page(policy, rollout)),
         map: MAPPED.contains(&pool.nodes.len()).then(|| map(pool)),
         filters: filters(pool, choice),
         stages: UpdateStage::ALL.map(UpdateStage::as_str),

@@ -38,7 +38,8 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
         return Ok(Requeue::OnChange);
     };
     loop {
-        let decision = decide(&node, policies::drain_preparation(&ctx, &name), ctx.now()).map_err(|problem| Error::Invalid(problem.to_string()))?;
+        let decision = decide(&node, policies::drain_preparation(&ctx, &name), ctx.now())
+            .map_err(|problem| Error::Invalid(problem.to_string()))?;
         match &decision {
             DrainDecision::Nothing => return Ok(Requeue::OnChange),
             DrainDecision::Cordon(record) => {
@@ -86,7 +87,11 @@ pub(crate) async fn report_running_drain(ctx: &Context, node: &Node, created: Op
 async fn drain_node(ctx: &Context, node: Arc<Node>, record: &DrainRecord) -> Result<Requeue, Error> {
     let name = node.metadata.name.clone().unwrap_or_default();
     if let Some(wait) = record.evict_after.and_then(|after| remaining(ctx.now(), after)) {
-        info!(node = name, seconds = wait.as_secs(), "waiting for load balancers before the first eviction");
+        info!(
+            node = name,
+            seconds = wait.as_secs(),
+            "waiting for load balancers before the first eviction"
+        );
         return Ok(Requeue::After(wait));
     }
     match DrainAttempt::new(ctx, &name, record).run().await {

@@ -6,6 +6,7 @@ mod cluster;
 mod control_plane;
 mod controller_config;
 mod drains;
+mod fleetlock;
 mod generated;
 mod generators;
 mod image_policies;

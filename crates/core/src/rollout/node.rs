@@ -5,7 +5,7 @@
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use mco_api::vocabulary::annotations::{ADOPTION_REQUEST, node as annotation};
+use mco_api::vocabulary::annotations::{ADOPTION_REQUEST, REBOOT_LOCK, node as annotation};
 use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::{labels, node_state, taints};
 
@@ -181,9 +181,10 @@ impl<'a> NodeView<'a> {
     }
 
     /// Whether the node counts against `maxUnavailable`, and only once: unavailable for any reason, or failed during
-    /// an update, because its repair will make it unavailable.
+    /// an update, because its repair will make it unavailable, or its own update agent may reboot it.
     pub fn holds_a_slot(&self) -> bool {
-        self.is_unavailable() || (self.is_in_flight() && self.is_degraded())
+        let has_failed = self.is_in_flight() && self.is_degraded();
+        self.is_unavailable() || has_failed || self.annotation(REBOOT_LOCK).is_some()
     }
 
     /// Whether the desired config and image of the node are exactly the target.

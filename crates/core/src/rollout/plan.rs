@@ -102,6 +102,10 @@ pub enum NodeAction {
         node: String,
         topology: String,
     },
+    /// Let the update agent of the node reboot it.
+    GrantReboot {
+        node: String,
+    },
     /// Set how long the node may take to be healthy with its new config; without a deadline its annotation is removed.
     SetConfirmDeadline {
         node: String,
@@ -123,6 +127,7 @@ impl NodeAction {
             | Self::AddUpdateTaint { node }
             | Self::RemoveUpdateTaint { node }
             | Self::SetControlPlaneTopology { node, .. }
+            | Self::GrantReboot { node }
             | Self::SetConfirmDeadline { node, .. }
             | Self::JoinPool { node, .. } => node,
         }
@@ -462,10 +467,14 @@ impl fmt::Display for NodeAction {
             Self::SetControlPlaneTopology { node, topology } => {
                 write!(f, "annotate {node} with control plane topology {topology}")
             }
+            Self::GrantReboot { node } => write!(f, "let the update agent of {node} reboot it"),
             Self::SetConfirmDeadline {
                 node,
                 deadline: Some(deadline),
-            } => write!(f, "give {node} {deadline} to be healthy with its new config"),
+            } => write!(
+                f,
+                "set the deadline of {node} to be healthy with its new config to {deadline}"
+            ),
             Self::SetConfirmDeadline { node, deadline: None } => {
                 write!(f, "remove the deadline of {node} to be healthy with a new config")
             }

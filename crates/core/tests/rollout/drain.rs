@@ -8,9 +8,8 @@ use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
 use mco_core::rollout::drain::pods::{Concern, Excuse, fate, overstays};
 use mco_core::rollout::drain::timing::{RETRY, SLOW_RETRY};
 use mco_core::rollout::drain::{
-    Budgets, Completion, Cordon, CordonOrigin, DrainDecision, DrainMarks, DrainPace, DrainPolicy, DrainPreparation,
-    DrainRecord, Eviction,
-    Lift, PodFate, complete, cordon, decide, pace, reason_patch,
+    Budgets, Completion, Cordon, CordonOrigin, DrainDecision, DrainMarks, DrainPace, DrainPolicy,
+    DrainPreparation, DrainRecord, Eviction, Lift, PodFate, complete, cordon, decide, pace, reason_patch,
 };
 use serde_json::{Value, json};
 
@@ -166,7 +165,11 @@ fn what_a_node_asks_for() {
         ),
     ];
     for (name, node, expected) in cases {
-        assert_eq!(decide(&node, DrainPreparation::default(), at(9)), Ok(expected), "{name}");
+        assert_eq!(
+            decide(&node, DrainPreparation::default(), at(9)),
+            Ok(expected),
+            "{name}"
+        );
     }
 }
 
@@ -186,7 +189,11 @@ fn load_balancers_and_the_autoscaler_get_back_what_was_there_before() {
     };
     let has = |node: &Node| {
         let label = node.metadata.labels.as_ref().and_then(|all| all.get(LABEL));
-        let annotation = node.metadata.annotations.as_ref().and_then(|all| all.get(PROTECTED));
+        let annotation = node
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(PROTECTED));
         (label.cloned(), annotation.cloned())
     };
     let yes = || Some("true".to_owned());
@@ -231,7 +238,12 @@ fn load_balancers_and_the_autoscaler_get_back_what_was_there_before() {
 
 #[test]
 fn an_unknown_request_is_refused_by_name() {
-    let error = decide(&asking("reboot-b", "", false, None), DrainPreparation::default(), at(0)).unwrap_err();
+    let error = decide(
+        &asking("reboot-b", "", false, None),
+        DrainPreparation::default(),
+        at(0),
+    )
+    .unwrap_err();
     assert_eq!(
         error.to_string(),
         "node n: cannot read the drain request \"reboot-b\": it starts with neither \"drain-\" nor \"uncordon-\""
@@ -375,7 +387,11 @@ fn a_drain_that_the_go_controller_began_was_left_cordoned_and_is_finished() {
         ),
     ];
     for (name, node, expected) in cases {
-        assert_eq!(decide(&node, DrainPreparation::default(), at(9)), Ok(expected), "{name}");
+        assert_eq!(
+            decide(&node, DrainPreparation::default(), at(9)),
+            Ok(expected),
+            "{name}"
+        );
     }
 }
 

@@ -142,6 +142,7 @@ pub fn chores(plan: &PoolPlan) -> String {
         NodeAction::AddUpdateTaint { node } => Some(format!("taint:{node}")),
         NodeAction::RemoveUpdateTaint { node } => Some(format!("untaint:{node}")),
         NodeAction::SetControlPlaneTopology { node, topology } => Some(format!("{topology}:{node}")),
+        NodeAction::GrantReboot { node } => Some(format!("reboot:{node}")),
         NodeAction::SetConfirmDeadline { node, deadline } => {
             let deadline = deadline.as_deref().unwrap_or("none");
             Some(format!("confirm-{deadline}:{node}"))

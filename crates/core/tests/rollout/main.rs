@@ -21,6 +21,7 @@ mod policy_confirmation;
 mod policy_properties;
 mod progress;
 mod properties;
+mod reboot_locks;
 mod scale;
 mod simulator;
 mod status;

@@ -58,13 +58,19 @@ fn status(pools: &[MachineConfigPool], nodes: &[Node], policies: &[RolloutPolicy
 fn a_node_counts_as_updated_once_its_readiness_taints_are_gone() {
     let nodes = |canary: Node| {
         let others = (1..4).map(|index| node(&format!("n{index} v1/v1 age={index}")));
-        std::iter::once(labels(canary, "canary")).chain(others).collect::<Vec<_>>()
+        std::iter::once(labels(canary, "canary"))
+            .chain(others)
+            .collect::<Vec<_>>()
     };
     let waves = json!({"waves": [{"selector": {"matchLabels": {"canary": "true"}}}]});
     let in_waves = [policy("p", "worker", waves)];
     let pools = [worker()];
     let tainted = nodes(with_taint("n0 v2/v2"));
-    assert_eq!(sent(&decided(&pools, &tainted, &in_waves)), "", "the wave is not complete");
+    assert_eq!(
+        sent(&decided(&pools, &tainted, &in_waves)),
+        "",
+        "the wave is not complete"
+    );
     assert_eq!(
         status(&pools, &tainted, &in_waves),
         (
@@ -73,7 +79,10 @@ fn a_node_counts_as_updated_once_its_readiness_taints_are_gone() {
         )
     );
     let ready = nodes(node("n0 v2/v2"));
-    assert_eq!(status(&pools, &ready, &in_waves).1, "pool worker: updating the nodes");
+    assert_eq!(
+        status(&pools, &ready, &in_waves).1,
+        "pool worker: updating the nodes"
+    );
     // Without waves it holds its place in the budget of the pool and in those of the policy.
     let plain = [policy("p", "worker", json!({}))];
     assert_eq!(sent(&decided(&pools, &tainted, &plain)), "n1");
@@ -83,7 +92,10 @@ fn a_node_counts_as_updated_once_its_readiness_taints_are_gone() {
     assert_eq!(sent(&decided(&pools, &ready, &budget)), "n1");
     // Unless the policy checks something else, and never without a policy.
     let unchecked = json!({"confirm": {"deadline": "15m", "checks": ["NodeReady"]}});
-    assert_eq!(sent(&decided(&pools, &tainted, &[policy("p", "worker", unchecked)])), "n1 n2");
+    assert_eq!(
+        sent(&decided(&pools, &tainted, &[policy("p", "worker", unchecked)])),
+        "n1 n2"
+    );
     assert_eq!(sent(&decided(&pools, &tainted, &[])), "n1 n2");
 }
 
@@ -110,19 +122,28 @@ fn a_wave_with_a_node_that_is_not_ready_is_not_complete_but_a_rollout_that_was_d
 fn the_deadline_is_passed_to_a_node_together_with_its_target() {
     let nodes = [node("n0 v1/v1"), node("n1 v2/v2")];
     let by_policy = [policy("p", "worker", json!({"confirm": {"deadline": "15m"}}))];
-    assert_eq!(chores(&decided(&[worker()], &nodes, &by_policy)), "taint:n0 confirm-15m:n0");
+    assert_eq!(
+        chores(&decided(&[worker()], &nodes, &by_policy)),
+        "taint:n0 confirm-15m:n0"
+    );
     let mut annotated = worker();
     let annotation = ("mco.dev/confirm-deadline".to_owned(), "5m".to_owned());
     annotated.metadata.annotations = Some([annotation.clone()].into());
     let pools = [annotated];
     assert_eq!(chores(&decided(&pools, &nodes, &[])), "taint:n0 confirm-5m:n0");
-    assert_eq!(chores(&decided(&pools, &nodes, &by_policy)), "taint:n0 confirm-15m:n0");
+    assert_eq!(
+        chores(&decided(&pools, &nodes, &by_policy)),
+        "taint:n0 confirm-15m:n0"
+    );
     // What a former policy has set is removed with the next target, and a deadline that is the same is not written.
     let mut known = nodes.clone();
     let annotations = known[0].metadata.annotations.get_or_insert_default();
     annotations.insert(annotation.0, annotation.1);
     assert_eq!(chores(&decided(&pools, &known, &[])), "taint:n0");
-    assert_eq!(chores(&decided(&[worker()], &known, &[])), "taint:n0 confirm-none:n0");
+    assert_eq!(
+        chores(&decided(&[worker()], &known, &[])),
+        "taint:n0 confirm-none:n0"
+    );
 }
 
 #[test]
@@ -147,7 +168,10 @@ fn a_canary_that_is_not_adopted_is_waited_for() {
     let done = [nodes[0].clone(), node("n1 v2/v2")];
     assert_eq!(
         status(&pools, &done, &policies),
-        (RolloutPhase::Done, "pool worker: 1 node up to date, 1 not adopted".to_owned())
+        (
+            RolloutPhase::Done,
+            "pool worker: 1 node up to date, 1 not adopted".to_owned()
+        )
     );
 }
 
@@ -168,17 +192,33 @@ fn pools_that_come_first_are_complete_with_their_adoption() {
     };
     let adopted = node("i0 v2/v2 role=infra");
     for (name, infra, waits) in [
-        ("nothing is adopted", vec![node("i0 new role=infra")], Some("of which no node is adopted")),
+        (
+            "nothing is adopted",
+            vec![node("i0 new role=infra")],
+            Some("of which no node is adopted"),
+        ),
         ("it is adopted", vec![adopted.clone()], None),
-        ("one stays unmanaged", vec![adopted.clone(), node("i1 new role=infra")], None),
+        (
+            "one stays unmanaged",
+            vec![adopted.clone(), node("i1 new role=infra")],
+            None,
+        ),
         (
             "one is being adopted",
             vec![adopted.clone(), request("adopt")],
             Some("whose node i1 is being adopted"),
         ),
         ("one is only compared", vec![adopted, request("compare")], None),
-        ("one is not ready", vec![node("i0 v2/v2 NotReady role=infra")], Some("")),
-        ("one has a readiness taint", vec![with_taint("i0 v2/v2 role=infra")], Some("")),
+        (
+            "one is not ready",
+            vec![node("i0 v2/v2 NotReady role=infra")],
+            Some(""),
+        ),
+        (
+            "one has a readiness taint",
+            vec![with_taint("i0 v2/v2 role=infra")],
+            Some(""),
+        ),
     ] {
         let nodes: Vec<Node> = infra.into_iter().chain([node("n1 v1/v1")]).collect();
         let expected = if waits.is_some() { "" } else { "n1" };
@@ -186,7 +226,10 @@ fn pools_that_come_first_are_complete_with_their_adoption() {
         if let Some(why) = waits {
             let message = status(&pools, &nodes, &policies).1;
             let start = "pool worker: waits for pool infra of RolloutPolicy first";
-            assert!(message.starts_with(start) && message.ends_with(why), "{name}: {message}");
+            assert!(
+                message.starts_with(start) && message.ends_with(why),
+                "{name}: {message}"
+            );
         }
     }
 }

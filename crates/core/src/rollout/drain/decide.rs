@@ -96,11 +96,7 @@ impl DrainDecision {
             Self::Disown(record) => Some(json!({
                 "metadata": {"annotations": {annotation::DRAIN_RECORD: record.to_annotation()}},
             })),
-            Self::Uncordon {
-                request,
-                lift,
-                marks,
-            } => {
+            Self::Uncordon { request, lift, marks } => {
                 let mut patch = marks.remove();
                 patch["metadata"]["annotations"][annotation::LAST_APPLIED_DRAIN] = json!(request);
                 patch["metadata"]["annotations"][annotation::DRAIN_RECORD] = Value::Null;

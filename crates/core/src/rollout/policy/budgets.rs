@@ -132,12 +132,19 @@ impl<'p> BudgetCounts<'p> {
 /// Returns `at most 1 node per topology.kubernetes.io/zone, for Drain and Reboot`.
 fn rule(budget: &DisruptionBudget) -> String {
     let setting = budget.max_unavailable.as_ref();
-    let most = setting.map_or_else(|| "all nodes".to_owned(), |setting| format!("at most {}", share_text(setting)));
+    let most = setting.map_or_else(
+        || "all nodes".to_owned(),
+        |setting| format!("at most {}", share_text(setting)),
+    );
     let per = match budget.group_by.as_str() {
         "" => String::new(),
         label => format!(" per {label}"),
     };
-    let reasons: Vec<String> = budget.reasons.iter().map(|reason| format!("{reason:?}")).collect();
+    let reasons: Vec<String> = budget
+        .reasons
+        .iter()
+        .map(|reason| format!("{reason:?}"))
+        .collect();
     let reasons = match reasons.is_empty() {
         true => String::new(),
         false => format!(", for {}", reasons.join(" and ")),

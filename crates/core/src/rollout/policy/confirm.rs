@@ -18,7 +18,11 @@ pub(super) fn objection(
     if !node.is_updated_to(target) {
         return None;
     }
-    let named = policy.spec.confirm.as_ref().map(|confirm| confirm.checks.as_slice());
+    let named = policy
+        .spec
+        .confirm
+        .as_ref()
+        .map(|confirm| confirm.checks.as_slice());
     let checks = named.filter(|checks| !checks.is_empty()).unwrap_or(&ALL);
     checks.iter().find_map(|check| match check {
         ConfirmationCheck::NodeReady if node.is_kubelet_healthy() => None,

@@ -42,8 +42,7 @@ impl FailureCount {
                     message,
                 }),
                 Verdict::Fine { until } => {
-                    let is_unconfirmed =
-                        !acknowledged && confirm::objection(policy, node, target).is_some();
+                    let is_unconfirmed = !acknowledged && confirm::objection(policy, node, target).is_some();
                     if is_under_way(node, target) || is_unconfirmed {
                         count.under_way += 1;
                     }

@@ -25,7 +25,9 @@ pub(super) fn waits_for(view: &RolloutView<'_>, policy: &RolloutPolicy) -> Optio
         })?;
         if let Some(adoption) = adoption {
             let pool = unsettled.name;
-            return Some(format!("waits for pool {pool} of RolloutPolicy {name}, {adoption}"));
+            return Some(format!(
+                "waits for pool {pool} of RolloutPolicy {name}, {adoption}"
+            ));
         }
         let status = before.status.as_ref();
         let why = status

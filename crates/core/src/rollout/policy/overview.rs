@@ -136,7 +136,11 @@ pub struct BudgetUse {
 
 /// Returns the overviews of all policies of the view, by name.
 pub fn overviews(view: &RolloutView<'_>) -> Vec<PolicyOverview> {
-    view.policies.all.iter().map(|policy| of_policy(view, policy)).collect()
+    view.policies
+        .all
+        .iter()
+        .map(|policy| of_policy(view, policy))
+        .collect()
 }
 
 fn of_policy(view: &RolloutView<'_>, policy: &RolloutPolicy) -> PolicyOverview {
@@ -164,7 +168,12 @@ fn of_policy(view: &RolloutView<'_>, policy: &RolloutPolicy) -> PolicyOverview {
         phase: pools.iter().map(|pool| pool.phase).max().unwrap_or_default(),
         problem: invalid.map(|invalid| invalid.to_string()).or_else(conflict),
         after: policy.spec.after.clone(),
-        gates: policy.spec.gates.iter().map(|gate| of_gate(policy, gate)).collect(),
+        gates: policy
+            .spec
+            .gates
+            .iter()
+            .map(|gate| of_gate(policy, gate))
+            .collect(),
         windows: windows.map(|window| of_window(&window, now)).collect(),
         budgets: BudgetCounts::new(view, policy, &HashSet::new(), &HashSet::new()).overviews(),
         pools,
@@ -201,9 +210,15 @@ fn of_pool(
             .iter()
             .all(|node| confirm::is_confirmed(policy, node, &target));
     let hold = rules::hold(view, policy, pool, &target, &state).or_else(|| rules::window(policy, now));
-    let (phase, message) = describe(policy, pool, &state, &recorded, hold, updated == total && is_done, |hold| {
-        hold.at(now)
-    });
+    let (phase, message) = describe(
+        policy,
+        pool,
+        &state,
+        &recorded,
+        hold,
+        updated == total && is_done,
+        |hold| hold.at(now),
+    );
     let waves = match phase {
         RolloutPhase::Done | RolloutPhase::Reverted => Vec::new(),
         _ => waves(policy, &state, now),
@@ -262,7 +277,10 @@ fn wave_rule(policy: &RolloutPolicy, index: usize) -> String {
         .selector
         .as_ref()
         .map_or_else(|| "any nodes".to_owned(), selector_text);
-    let limit = wave.limit.as_ref().map(|limit| format!("at most {}", share_text(limit)));
+    let limit = wave
+        .limit
+        .as_ref()
+        .map(|limit| format!("at most {}", share_text(limit)));
     let soak = (!wave.soak.is_empty()).then(|| format!("soaks {}", wave.soak));
     let parts: Vec<String> = std::iter::once(selected).chain(limit).chain(soak).collect();
     parts.join(", ")
@@ -354,15 +372,16 @@ mod tests {
 
     #[test]
     fn rules_read_as_sentences() {
-        let policy: RolloutPolicy = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {"waves": [
-            {"selector": {"matchLabels": {"canary": "true"}}, "limit": 1, "soak": "30m"},
-            {"selector": {"matchExpressions": [
-                {"key": "zone", "operator": "In", "values": ["a", "b"]},
-                {"key": "gpu", "operator": "DoesNotExist"},
-            ]}, "limit": "10%"},
-            {"selector": {}},
-        ]}}))
-        .unwrap();
+        let policy: RolloutPolicy =
+            serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {"waves": [
+                {"selector": {"matchLabels": {"canary": "true"}}, "limit": 1, "soak": "30m"},
+                {"selector": {"matchExpressions": [
+                    {"key": "zone", "operator": "In", "values": ["a", "b"]},
+                    {"key": "gpu", "operator": "DoesNotExist"},
+                ]}, "limit": "10%"},
+                {"selector": {}},
+            ]}}))
+            .unwrap();
         let rules: Vec<String> = (0..4).map(|index| wave_rule(&policy, index)).collect();
         assert_eq!(
             rules,

@@ -61,14 +61,23 @@ pub(in crate::rollout) fn effective_target(
 
 /// Returns how long a node of the pool may take to be healthy with a new config, as it is passed to the node: by the
 /// policy, or by an annotation of the pool.
-pub(in crate::rollout) fn confirm_deadline<'v>(view: &'v RolloutView<'_>, pool: &PoolView<'v>) -> Option<&'v str> {
+pub(in crate::rollout) fn confirm_deadline<'v>(
+    view: &'v RolloutView<'_>,
+    pool: &PoolView<'v>,
+) -> Option<&'v str> {
     let by_policy = match view.policies.of_pool(pool.pool).as_slice() {
-        [policy] => policy.spec.confirm.as_ref().map(|confirm| confirm.deadline.as_str()),
+        [policy] => policy
+            .spec
+            .confirm
+            .as_ref()
+            .map(|confirm| confirm.deadline.as_str()),
         _ => None,
     };
     let annotations = pool.pool.metadata.annotations.as_ref();
     let by_pool = || annotations?.get(CONFIRM_DEADLINE).map(String::as_str);
-    by_policy.or_else(by_pool).filter(|deadline| text::parse_duration(deadline).is_some())
+    by_policy
+        .or_else(by_pool)
+        .filter(|deadline| text::parse_duration(deadline).is_some())
 }
 
 /// The state of the rollout of one pool under a policy, from which rules and status are derived.
@@ -208,6 +217,12 @@ impl<'v, 'a> PoolRules<'v, 'a> {
             Some((node.name, objection))
         });
         objections.collect()
+    }
+
+    /// Decides whether the update agent of a node may reboot it, and counts it: windows and budgets apply, and what is
+    /// about the config of the pool does not.
+    pub(in crate::rollout) fn admits_reboot(&mut self, node: &NodeView<'_>) -> bool {
+        self.window.is_none() && self.budgets.admit(node, DisruptionLevel::Reboot).is_ok()
     }
 
     /// Decides whether a node that fits into the pool's budget is started, and counts it.

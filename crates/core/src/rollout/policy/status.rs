@@ -193,7 +193,12 @@ pub(super) fn describe(
         return (phase, phrase(&hold));
     }
     let label = wave::label(policy, state.wave.index);
-    if let Some(unconfirmed) = state.wave.unconfirmed.as_ref().filter(|_| state.wave.startable.is_empty()) {
+    if let Some(unconfirmed) = state
+        .wave
+        .unconfirmed
+        .as_ref()
+        .filter(|_| state.wave.startable.is_empty())
+    {
         return (RolloutPhase::Progressing, format!("waits because {unconfirmed}"));
     }
     let message = match policy.spec.waves.len() {

@@ -212,12 +212,23 @@ fn deadlines(problems: &mut Vec<Problem>, policy: &RolloutPolicy) {
             );
         }
         let path = "spec.drain.excludeFromLoadBalancers";
-        duration(problems, path, &drain.exclude_from_load_balancers, SignedDuration::ZERO);
+        duration(
+            problems,
+            path,
+            &drain.exclude_from_load_balancers,
+            SignedDuration::ZERO,
+        );
         let exclusion = parse_duration(&drain.exclude_from_load_balancers);
         if exclusion.is_some_and(|exclusion| exclusion > LONGEST_EXCLUSION) {
             problems.push(
-                Problem::new(path, format!("{:?} is longer than half an hour", drain.exclude_from_load_balancers))
-                    .with_hint("load balancers need seconds or a few minutes"),
+                Problem::new(
+                    path,
+                    format!(
+                        "{:?} is longer than half an hour",
+                        drain.exclude_from_load_balancers
+                    ),
+                )
+                .with_hint("load balancers need seconds or a few minutes"),
             );
         }
     }
