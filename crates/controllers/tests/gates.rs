@@ -273,8 +273,8 @@ impl Cluster {
     }
 
     /// Waits until the sentence of a policy contains this text.
-    async fn says(&self, policy: &str, text: &str) -> RolloutPolicyStatus {
-        eventually(&format!("{policy} says {text:?}"), async || {
+    async fn reports(&self, policy: &str, text: &str) -> RolloutPolicyStatus {
+        eventually(&format!("{policy} reports {text:?}"), async || {
             let status = self.status(policy).await;
             if status.message.contains(text) {
                 Ok(status)
@@ -450,7 +450,7 @@ async fn with_prometheus(
     started: Instant,
 ) {
     let status = cluster
-        .says("compute", "waits for gate storage: the expression has no result")
+        .reports("compute", "waits for gate storage: the expression has no result")
         .await;
     assert_eq!(status.phase, RolloutPhase::Waiting);
     let alerts = eventually("the alerts are checked", async || {
@@ -475,7 +475,7 @@ async fn with_prometheus(
     .await;
     let queries = prometheus.queries().await;
     prometheus.kill().await;
-    let status = cluster.says("compute", "which cannot be checked").await;
+    let status = cluster.reports("compute", "which cannot be checked").await;
     assert!(status.message.contains("refused"), "{}", status.message);
     assert!(!gate(&status, "storage").reachable);
     let sent = cluster.sent("compute").await;
@@ -508,7 +508,7 @@ async fn with_prometheus(
 }
 
 async fn with_a_condition(cluster: &Cluster, before: &str) {
-    let status = cluster.says("storage", "cannot read Deployment db").await;
+    let status = cluster.reports("storage", "cannot read Deployment db").await;
     assert!(!gate(&status, "database").reachable);
     let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), "default");
     let labels = json!({"app": "db"});
@@ -525,7 +525,7 @@ async fn with_a_condition(cluster: &Cluster, before: &str) {
         .await
         .unwrap();
     cluster
-        .says(
+        .reports(
             "storage",
             "waits for gate database: Deployment db has no condition Available",
         )
@@ -541,7 +541,7 @@ async fn with_a_condition(cluster: &Cluster, before: &str) {
     };
     available("False").await;
     cluster
-        .says("storage", "Deployment db is Available=False: 1 of 3 replicas")
+        .reports("storage", "Deployment db is Available=False: 1 of 3 replicas")
         .await;
     cluster.is_untouched("storage", before).await;
     available("True").await;
@@ -550,7 +550,7 @@ async fn with_a_condition(cluster: &Cluster, before: &str) {
 
 async fn with_an_unreachable_gate(cluster: &Cluster, before: &str) {
     let status = cluster
-        .says("far", "waits for gate ticket, which cannot be checked")
+        .reports("far", "waits for gate ticket, which cannot be checked")
         .await;
     assert!(status.message.contains("refused"), "{}", status.message);
     cluster.is_untouched("far", before).await;
@@ -588,19 +588,19 @@ async fn with_the_control_plane(cluster: &Cluster, second: &str, before: &str) {
     ready("etcd-b", "False").await;
     // A process that does not respond, while the cluster still lists it.
     cluster
-        .says("master", "cannot be reached: no answer within 10 s")
+        .reports("master", "cannot be reached: no answer within 10 s")
         .await;
     // Once its lease has expired the cluster does not list it any more, but it has a static pod.
     ready("kube-apiserver-b", "False").await;
     cluster
-        .says(
+        .reports(
             "master",
             "waits for gate control-plane: etcd member etcd-b is not ready",
         )
         .await;
     ready("etcd-b", "True").await;
     cluster
-        .says("master", "API server kube-apiserver-b is not ready")
+        .reports("master", "API server kube-apiserver-b is not ready")
         .await;
     cluster.is_untouched("master", before).await;
     signal("CONT", second).await;

@@ -2,7 +2,7 @@
 //! they were updates.
 //!
 //! A granted request is a hold of the node, so that it is not updated meanwhile, and takes a place in the budgets until
-//! the agent gives it back, also if that never happens: a node that did not come back must not be followed by others.
+//! the agent releases it, also if that never happens: a node that did not come back must not be followed by others.
 
 use jiff::{SignedDuration, Timestamp};
 use mco_api::vocabulary::annotations::{REBOOT_LOCK, REBOOT_REQUEST};
