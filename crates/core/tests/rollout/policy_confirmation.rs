@@ -81,7 +81,7 @@ fn a_node_counts_as_updated_once_its_readiness_taints_are_gone() {
     let ready = nodes(node("n0 v2/v2"));
     assert_eq!(
         status(&pools, &ready, &in_waves).1,
-        "pool worker: updating the nodes"
+        "pool worker: updating the nodes of the last wave"
     );
     // Without waves it holds its place in the budget of the pool and in those of the policy.
     let plain = [policy("p", "worker", json!({}))];
@@ -109,6 +109,13 @@ fn a_wave_with_a_node_that_is_not_ready_is_not_complete_but_a_rollout_that_was_d
     assert_eq!(
         status(&pools, &nodes, &policies).1,
         "pool worker: waits because node n0 is reporting NotReady=False"
+    );
+    let mut failed = nodes.clone();
+    failed[0] = labels(node("n0 v1/v2 Degraded why=full"), "canary");
+    assert_eq!(
+        status(&pools, &failed, &policies).1,
+        "pool worker: waits because node n0 failed: full",
+        "it was updating the nodes for ever"
     );
     nodes[1] = node("n1 v2/v2");
     assert_eq!(status(&pools, &nodes, &policies).0, RolloutPhase::Progressing);

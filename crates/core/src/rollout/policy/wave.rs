@@ -28,7 +28,7 @@ pub(super) struct CurrentWave<'n> {
     pub is_complete: bool,
     /// Why no node of the wave can be started, although it has some.
     pub blocked: Option<String>,
-    /// Why the first updated node of it that is not confirmed does not count as updated.
+    /// Why its first node that failed, or is updated and not confirmed, does not count as updated.
     pub unconfirmed: Option<String>,
 }
 
@@ -95,8 +95,12 @@ pub(super) fn current<'n>(
             });
             wave.is_complete = index < waves.len() && all_done && wave.startable.is_empty() && !is_stuck;
             wave.unconfirmed = own.iter().find_map(|node| {
-                let objection = confirm::objection(policy, node, target)?;
-                (!acknowledged(node)).then_some(objection)
+                let failed = node.is_degraded() && !node.is_updated_to(target);
+                let objection = match failed {
+                    true => Some(format!("node {} failed: {}", node.name, node.reason)),
+                    false => confirm::objection(policy, node, target),
+                };
+                objection.filter(|_| !acknowledged(node))
             });
             return wave;
         }
