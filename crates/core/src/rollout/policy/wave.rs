@@ -60,7 +60,9 @@ pub(super) fn current<'n>(
         ..CurrentWave::default()
     };
     for number in 0..=index {
-        let capacity = match completed.get(number) {
+        // The policy may have had more waves when they were completed.
+        let recorded = completed.get(number).filter(|_| number < waves.len());
+        let capacity = match recorded {
             Some(completed) => usize::try_from(completed.nodes).unwrap_or(usize::MAX),
             None => limit(policy, number, members.len()),
         };
