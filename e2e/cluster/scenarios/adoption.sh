@@ -149,8 +149,31 @@ END
     expect "containerd's file names the mirror" \
         grep -q 'mirror.example.com' "$work/worker-1/etc/containerd/certs.d/quay.example.com/hosts.toml"
     eventually 60 "all nodes are Ready" nodes_ready "$(wc -w <<<"$MACHINES")"
+    an_image_is_pinned_in_containerd
 }
 configz_has() { kubectl get --raw "/api/v1/nodes/$1/proxy/configz" | grep -qF "$2"; }
+
+# There is no registry: the image of the suite is stored under its digest, as a pull would do.
+an_image_is_pinned_in_containerd() {
+    local digest
+    digest=$(inside worker-1 ctr -n k8s.io images list "name==$MCO_IMAGE" | grep -o 'sha256:[0-9a-f]*')
+    PINNED_IMAGE=registry.example.com/mco@$digest
+    inside worker-1 ctr -n k8s.io images tag "$MCO_IMAGE" "$PINNED_IMAGE" >/dev/null
+    eventually 30 "the runtime has the image" pinned_is worker-1 false
+    kubectl apply -f - >/dev/null <<END
+apiVersion: machineconfiguration.openshift.io/v1
+kind: PinnedImageSet
+metadata: {name: tools, labels: {machineconfiguration.openshift.io/role: $ADOPTING_POOL}}
+spec: {pinnedImages: [{name: "$PINNED_IMAGE"}]}
+END
+    eventually 120 "the image is pinned" pinned_is worker-1 true
+}
+pinned_is() { # MACHINE VALUE
+    inside "$1" crictl images --output json | python3 -c '
+import json, sys
+images = [image for image in json.load(sys.stdin)["images"] if sys.argv[1] in image["repoDigests"]]
+sys.exit(not images or any(image["pinned"] != (sys.argv[2] == "true") for image in images))' "$PINNED_IMAGE" "$2"
+}
 
 # Label, annotate currentConfig, request with the force file: the kubelet keeps its credential, and originals come back.
 the_formerly_documented_way_is_harmless() {
@@ -173,6 +196,8 @@ the_formerly_documented_way_is_harmless() {
 no_annotation() { ! kubectl get node "$1" -o yaml | grep -qE "$PREFIX/|mco\.dev/|UpdateInProgress"; }
 
 a_released_node_is_as_before() {
+    kubectl delete pinnedimageset tools >/dev/null
+    eventually 120 "the image is no longer pinned" pinned_is worker-1 false
     rolls_out "$ADOPTING_POOL" kubectl delete imagetagmirrorsets.mco.dev mirrors
     rolls_out "$ADOPTING_POOL" kubectl delete kubeletconfig pods
     eventually 60 "the kubelet has its former setting" configz_has worker-1 '"maxPods":110'
