@@ -6,11 +6,11 @@ COMPARED=(etc usr opt var/lib/kubelet)
 ADOPTING_POOL=workers
 
 # snapshot MACHINE FILE: paths, kinds, modes, owners, link targets and hashes of the compared directories. Not compared: the
-# volumes of pods, which the kubelet writes for every pod, and our state directory.
+# volumes and the state of pods, which the kubelet writes for every pod, and our state directory.
 snapshot() {
     (
         cd "$work/$1"
-        local skip=(-path var/lib/kubelet/pods -o -path etc/machine-config-daemon)
+        local skip=(-path var/lib/kubelet/pods -o -path 'var/lib/kubelet/*_state' -o -path etc/machine-config-daemon)
         find "${COMPARED[@]}" \( "${skip[@]}" \) -prune -o -printf '%p %y %m %U:%G %l\n'
         find "${COMPARED[@]}" \( "${skip[@]}" \) -prune -o -type f -print0 | xargs -0 sha256sum
     ) | LC_ALL=C sort >"$2"
