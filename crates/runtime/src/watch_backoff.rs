@@ -28,6 +28,13 @@ const UNSERVED_KIND: DelayRange = DelayRange {
     max: Duration::from_mins(10),
 };
 
+/// Permissions come with the component too, or from an administrator who waits for the effect.
+const FORBIDDEN: DelayRange = DelayRange {
+    first: Duration::from_secs(1),
+    doubled_until: Duration::from_secs(16),
+    max: Duration::from_mins(1),
+};
+
 /// Delays that double up to a limit, and are the longest from then on.
 struct DelayRange {
     first: Duration,
@@ -74,9 +81,19 @@ pub(crate) fn is_unserved_kind(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(source) if is_not_found(source))
 }
 
+fn is_forbidden(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 403,
+        _ => false,
+    }
+}
+
 fn retry_delay(error: &watcher::Error, failures: u32) -> Duration {
     let range = if is_unserved_kind(error) {
         UNSERVED_KIND
+    } else if is_forbidden(error) {
+        FORBIDDEN
     } else {
         TRANSIENT
     };
@@ -124,11 +141,20 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_component_with_many_unserved_kinds_is_quiet_after_half_a_minute() {
-        let attempts = || (0..20).flat_map(|_| [Ok(Event::Init), failed_list(404)]).collect();
         for _ in 0..8 {
-            let arrivals = arrivals(attempts()).await;
+            let attempts = (0..20).flat_map(|_| [Ok(Event::Init), failed_list(404)]);
+            let arrivals = arrivals(attempts.collect()).await;
             assert!(!arrivals.iter().any(|at| (32..450).contains(at)), "{arrivals:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_granted_permission_is_used_within_a_minute() {
+        let attempts = (0..20).flat_map(|_| [Ok(Event::Init), failed_list(403)]);
+        let arrivals = arrivals(attempts.collect()).await;
+        let pauses: Vec<u64> = arrivals.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(pauses.iter().all(|pause| *pause <= 60), "{arrivals:?}");
+        assert!(pauses.iter().any(|pause| *pause >= 44), "{arrivals:?}");
     }
 
     #[tokio::test(start_paused = true)]

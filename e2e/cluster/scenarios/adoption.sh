@@ -166,8 +166,17 @@ kind: PinnedImageSet
 metadata: {name: tools, labels: {machineconfiguration.openshift.io/role: $ADOPTING_POOL}}
 spec: {pinnedImages: [{name: "$PINNED_IMAGE"}]}
 END
-    eventually 120 "the image is pinned" pinned_is worker-1 true
+    eventually 120 "the image has the label" has_pin_label worker-1
+    if inside worker-1 containerd --version | grep -qE ' v?1\.[0-6]\.'; then
+        say "$(inside worker-1 containerd --version | cut -d' ' -f3) reports no image as pinned"
+        eventually 120 "the node reports that its containerd is too old" refuses_pins worker-1
+    else
+        eventually 120 "the image is pinned" pinned_is worker-1 true
+    fi
 }
+has_pin_label() { inside "$1" ctr -n k8s.io images list "name==$PINNED_IMAGE" | grep -q 'io.cri-containerd.pinned=pinned'; }
+has_no_pin_label() { ! has_pin_label "$1"; }
+refuses_pins() { kubectl get machineconfignode "$1" -o yaml | grep -q 'upgrade to containerd 1.7'; }
 pinned_is() { # MACHINE VALUE
     inside "$1" crictl images --output json | python3 -c '
 import json, sys
@@ -197,7 +206,7 @@ no_annotation() { ! kubectl get node "$1" -o yaml | grep -qE "$PREFIX/|mco\.dev/
 
 a_released_node_is_as_before() {
     kubectl delete pinnedimageset tools >/dev/null
-    eventually 120 "the image is no longer pinned" pinned_is worker-1 false
+    eventually 120 "the image is no longer pinned" has_no_pin_label worker-1
     rolls_out "$ADOPTING_POOL" kubectl delete imagetagmirrorsets.mco.dev mirrors
     rolls_out "$ADOPTING_POOL" kubectl delete kubeletconfig pods
     eventually 60 "the kubelet has its former setting" configz_has worker-1 '"maxPods":110'

@@ -54,7 +54,9 @@ func run(arguments []string) error {
 		}
 		images := []image{}
 		for _, found := range answer.Images {
-			images = append(images, image{found.Id, found.RepoTags, found.RepoDigests, found.Pinned})
+			// Lists are never null, as in crictl's output.
+			tags, digests := append([]string{}, found.RepoTags...), append([]string{}, found.RepoDigests...)
+			images = append(images, image{found.Id, tags, digests, found.Pinned})
 		}
 		return json.NewEncoder(os.Stdout).Encode(map[string]any{"images": images})
 	case len(words) == 2 && words[0] == "pull":

@@ -29,6 +29,8 @@ const HOST_NETWORK: &str = "hostnetwork-v2";
 const HOST: &str = "privileged";
 
 pub(super) const READ: &[&str] = &["get", "list", "watch"];
+/// A watch of a kind of which only some objects may be read one by one.
+const LISTED: &[&str] = &["list", "watch"];
 const WRITE: &[&str] = &["create", "update", "patch"];
 
 /// Returns all service accounts, roles and bindings.
@@ -172,7 +174,7 @@ fn operator_installs() -> Vec<Value> {
     ];
     let bindings = [&components[..], &[NODE_BOOTSTRAPPER, NODE_RENEWAL]].concat();
     vec![
-        rule("", &["namespaces"], &[&["get", "create"]]),
+        rule("", &["namespaces"], &[READ, &["create"]]),
         named(
             "",
             &["namespaces"],
@@ -184,7 +186,9 @@ fn operator_installs() -> Vec<Value> {
             &["customresourcedefinitions"],
             &[READ, &["create", "patch"]],
         ),
-        rule(GROUP, &["clusterroles", "clusterrolebindings"], &[&["create"]]),
+        // Watched, so that an unchanged one is not read again. None of them is secret.
+        rule(GROUP, &["clusterroles", "clusterrolebindings"], &[LISTED, &["create"]]),
+        rule(GROUP, &["roles", "rolebindings"], &[LISTED]),
         named(
             GROUP,
             &["clusterroles"],
@@ -211,7 +215,7 @@ fn operator_guards() -> Vec<Value> {
     let policies = guard_names();
     let ours: Vec<&str> = policies.iter().map(String::as_str).chain([WEBHOOK]).collect();
     vec![
-        rule(GROUP, &kinds, &[&["create"]]),
+        rule(GROUP, &kinds, &[LISTED, &["create"]]),
         named(GROUP, &kinds, &ours, &[&["get", "patch"]]),
     ]
 }
