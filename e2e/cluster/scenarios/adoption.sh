@@ -238,3 +238,39 @@ an_uninstall_leaves_no_byte_on_released_nodes() {
     same_as cp-1 before
     expect "no annotation of a node is left" test -z "$(kubectl get nodes -o yaml | grep -E "$PREFIX/|mco\.dev/|UpdateInProgress")"
 }
+
+# page_block NAME: the block of docs/kubeadm.md that follows this marker.
+page_block() {
+    local block
+    block=$(sed -n "/^<!-- e2e: $1 -->\$/,/^\`\`\`\$/p" docs/kubeadm.md | sed '1,2d;$d')
+    [ -n "$block" ] || fail "docs/kubeadm.md has no block $1"
+    echo "${block//registry.example.com\/mco:0.1.0/$MCO_IMAGE}"
+}
+page_commands() { # NAME
+    say "docs/kubeadm.md: $1"
+    # Every command has to succeed, also where the caller handles the exit code.
+    (export KUBECONFIG=$work/admin.conf && eval "$(page_block "$1" | sed '$!s/$/ \&\&/')") >"$work/page.log" 2>&1 \
+        || { page_status=$?; return "$page_status"; }
+}
+the_page_about_kubeadm_is_right() {
+    kubectl label node worker-1 node-role.kubernetes.io/worker- >/dev/null
+    page_commands install || { cat "$work/page.log" >&2; fail "the installation failed"; }
+    eventually 120 "all pods run" pods_ready $((1 + $(controllers) + $(wc -w <<<"$MACHINES")))
+    page_commands pods || { cat "$work/page.log" >&2; fail "the pods do not run"; }
+    page_block objects | kubectl apply -f - >/dev/null 2>&1 || fail "the objects are refused"
+    eventually 60 "the pool has both configs" page_is_rendered
+    page_status=0
+    page_commands preview || true
+    [ "$page_status" = 3 ] || { cat "$work/page.log" >&2; fail "the preview exits with $page_status, not 3"; }
+    same_as worker-1 before
+    page_commands adopt || { cat "$work/page.log" >&2; fail "the adoption failed"; }
+    eventually "$NODE_PATIENCE" "worker-1 is adopted" has_file worker-1 /etc/sysctl.d/90-apps.conf \
+        'net.ipv4.tcp_keepalive_probes = 5'
+    eventually 60 "the kubelet uses the setting" configz_has worker-1 '"maxPods":88'
+    page_commands release || { cat "$work/page.log" >&2; fail "leaving failed"; }
+    same_as worker-1 before
+}
+page_is_rendered() {
+    kubectl get machineconfig "$(target_of apps)" -o yaml | grep -qF 90-apps.conf &&
+        kubectl get machineconfig "$(target_of apps)" -o yaml | grep -qF kubelet.conf.d
+}

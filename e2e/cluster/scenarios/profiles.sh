@@ -43,6 +43,7 @@ profile_scenarios() { # PROFILE
         a_released_node_is_as_before
         a_new_node_is_adopted_where_its_pool_allows_it
         an_uninstall_leaves_no_byte_on_released_nodes
+        the_page_about_kubeadm_is_right
     )
     case $1 in
         quick) printf '%s\n' "${start[@]}" "${quick[@]}" uninstalls_with_a_dead_node ;;
