@@ -41,7 +41,10 @@ fn on_disk(directory: &Path) -> BTreeMap<String, String> {
 
 #[test]
 fn a_plain_cluster_had_no_adoptions_and_no_rollout_policies() {
-    let plain: BTreeSet<String> = plain_crds().into_iter().map(|crd| crd.spec.names.plural).collect();
+    let plain: BTreeSet<String> = plain_crds()
+        .into_iter()
+        .map(|crd| crd.spec.names.plural)
+        .collect();
     let own: BTreeSet<String> = own_crds().into_iter().map(|crd| crd.spec.names.plural).collect();
     assert_eq!(own.difference(&plain).collect::<Vec<_>>(), Vec::<&String>::new());
     let groups: BTreeSet<String> = plain_crds().into_iter().map(|crd| crd.spec.group).collect();

@@ -141,9 +141,7 @@ impl OperatorClient {
     /// Returns whether [`Self::apply`] would neither read nor write the object.
     pub fn is_unchanged(&self, manifest: &Value) -> Result<bool, ClusterError> {
         let place = ObjectLocation::of(manifest)?;
-        Ok(self
-            .applied
-            .is_unchanged(&place.scope(), &place.name, manifest))
+        Ok(self.applied.is_unchanged(&place.scope(), &place.name, manifest))
     }
 
     /// Begins a comparison of an object that [`Self::accept`] ends.

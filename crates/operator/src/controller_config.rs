@@ -442,7 +442,11 @@ mod tests {
             ..ObservedFacts::default()
         };
         let without_server = controller_config(&facts, "", &options()).spec;
-        assert_eq!(without_server.root_ca_data, ByteString(b"\n".to_vec()), "it was refused");
+        assert_eq!(
+            without_server.root_ca_data,
+            ByteString(b"\n".to_vec()),
+            "it was refused"
+        );
         let spec = controller_config(&facts, "PEM", &options()).spec;
         assert_eq!(
             (spec.cluster_dns_ip.as_str(), spec.ip_families.as_str()),

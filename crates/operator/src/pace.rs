@@ -75,7 +75,8 @@ impl SyncPace {
     }
 
     pub fn until_retry(&self, now: Instant) -> Duration {
-        self.retry.saturating_sub(now.saturating_duration_since(self.failed))
+        self.retry
+            .saturating_sub(now.saturating_duration_since(self.failed))
     }
 }
 

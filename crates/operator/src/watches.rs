@@ -260,9 +260,10 @@ impl Watches {
                             .as_ref()
                             .is_some_and(|scope| applied.observe(scope, &change));
                         let work = match triggers {
-                            Triggers::Any { change: on_change, status } => {
-                                work_of_change(&change, on_change, status, &mut known)
-                            }
+                            Triggers::Any {
+                                change: on_change,
+                                status,
+                            } => work_of_change(&change, on_change, status, &mut known),
                             Triggers::OnlyApplied => is_applied.then_some(Work::Everything),
                         };
                         if let Some(work) = work {
@@ -452,7 +453,11 @@ mod tests {
             ("its status again", Apply(pool()), Some(Work::Status)),
         ] {
             let status = Some(Work::Status);
-            assert_eq!(work_of_change(&event, status, status, &mut known), expected, "{name}");
+            assert_eq!(
+                work_of_change(&event, status, status, &mut known),
+                expected,
+                "{name}"
+            );
         }
     }
 
@@ -472,7 +477,11 @@ mod tests {
             ("its status again", Apply(workload(2)), Some(Work::Workloads)),
             ("it is deleted", Delete(workload(2)), Some(Work::Everything)),
         ] {
-            assert_eq!(work_of_change(&event, change, status, &mut known), expected, "{name}");
+            assert_eq!(
+                work_of_change(&event, change, status, &mut known),
+                expected,
+                "{name}"
+            );
         }
     }
 }

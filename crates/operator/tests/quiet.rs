@@ -18,6 +18,8 @@ use serde_json::json;
 
 const NAMESPACE: &str = "openshift-machine-config-operator";
 const ROLE: &str = "machine-config-daemon";
+/// A fact, which every full sync reads.
+const READ_BY_EVERY_SYNC: &str = "/configmaps/machine-config-operator-images";
 
 /// The paths of all requests but watches and events, in their order.
 #[derive(Clone, Default)]
@@ -29,7 +31,10 @@ impl Requests {
         let service = tower::service_fn(move |request: Request<Body>| {
             let (client, requests) = (client.clone(), requests.clone());
             async move {
-                let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+                let is_watch = request
+                    .uri()
+                    .query()
+                    .is_some_and(|query| query.contains("watch="));
                 if !is_watch && request.method() == Method::GET {
                     requests.0.lock().push(request.uri().path().to_owned());
                 }
@@ -47,15 +52,17 @@ impl Requests {
 
 /// Changes a ConfigMap that may be an input, which triggers a full sync, and waits for it.
 async fn sync_again(running: &Running, requests: &Requests, round: u32) {
-    let before = requests.count("/configmaps/images");
+    let before = requests.count(READ_BY_EVERY_SYNC);
     let maps: Api<ConfigMap> = Api::namespaced(running.client(), NAMESPACE);
-    let map = json!({"metadata": {"name": "input"}, "data": {"round": round.to_string()}});
-    let patch = Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": map["metadata"], "data": map["data"]}));
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "input"}, "data": {"round": round.to_string()},
+    });
+    let patch = Patch::Apply(map);
     maps.patch("input", &PatchParams::apply("test").force(), &patch)
         .await
         .unwrap();
     eventually("a full sync", || {
-        std::future::ready((requests.count("/configmaps/images") > before).then_some(()))
+        std::future::ready((requests.count(READ_BY_EVERY_SYNC) > before).then_some(()))
     })
     .await;
     running.play_controllers().await;
@@ -71,7 +78,12 @@ async fn every_full_sync_read_all_definitions_and_roles() {
     // Nothing is remembered before the watches have their first list.
     let quiet = async {
         for round in 0.. {
-            let read = || (requests.count("/customresourcedefinitions/"), requests.count("/clusterroles/"));
+            let read = || {
+                (
+                    requests.count("/customresourcedefinitions/"),
+                    requests.count("/clusterroles/"),
+                )
+            };
             let before = read();
             sync_again(&running, &requests, round).await;
             if read() == before {

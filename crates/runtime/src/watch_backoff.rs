@@ -19,7 +19,7 @@ const TRANSIENT: DelayRange = DelayRange {
     max: Duration::from_secs(10),
 };
 
-/// A kind that the cluster does not serve is installed either with the component, within half a minute, or rarely. Its
+/// A kind that the cluster does not serve is installed with the component, within half a minute, or rarely. Its
 /// CustomResourceDefinition is found within the longest delay, at less than one request per minute for all kinds of a
 /// component together.
 const UNSERVED_KIND: DelayRange = DelayRange {
@@ -99,7 +99,11 @@ fn retry_delay(error: &watcher::Error, failures: u32) -> Duration {
     };
     let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
     let delay = range.first.saturating_mul(factor);
-    if delay <= range.doubled_until { delay } else { range.max }
+    if delay <= range.doubled_until {
+        delay
+    } else {
+        range.max
+    }
 }
 
 /// Returns between three quarters of the delay and all of it, so that components do not retry together.

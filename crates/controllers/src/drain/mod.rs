@@ -180,7 +180,10 @@ async fn uncordon(
                 node = name,
                 request, "completed the update; the node stays cordoned because another client cordoned it"
             ),
-            Lift::Nothing => info!(node = name, request, "completed the update; the node was not cordoned"),
+            Lift::Nothing => info!(
+                node = name,
+                request, "completed the update; the node was not cordoned"
+            ),
         }
         ctx.options.metrics.remove_drain(name);
     }

@@ -68,7 +68,7 @@ impl Containerd {
 }
 
 impl Containerd {
-    /// Older releases keep the label, but do not report it to the kubelet, whose garbage collection then removes the image.
+    /// Older releases keep the label, but do not report it to the kubelet, which may then remove the image.
     fn check_pinned(&self, socket: &str, images: &BTreeSet<String>) -> Result<(), RuntimeError> {
         if images.is_empty() {
             return Ok(());
@@ -168,7 +168,10 @@ mod tests {
         let old = Recorded::answering(&[("ctr", ""), ("crictl", old.as_str())]);
         let old = Containerd::new(Arc::new(Arc::new(old)));
         let error = old.pin(&root, &wanted).unwrap_err().to_string();
-        assert!(error.contains("does not report kept@sha256:02 as pinned"), "{error}");
+        assert!(
+            error.contains("does not report kept@sha256:02 as pinned"),
+            "{error}"
+        );
         let absent = Containerd::new(Arc::new(Arc::new(Recorded::default())));
         let nothing = absent.pin(&root, &BTreeSet::new()).unwrap();
         assert_eq!(nothing, Pinning::Done { changed: false });

@@ -36,10 +36,7 @@ pub(super) fn images(commands: &dyn Commands, socket: &str) -> Result<BTreeSet<S
 }
 
 /// Returns those of the images that the runtime reports as pinned.
-pub(super) fn pinned_images(
-    commands: &dyn Commands,
-    socket: &str,
-) -> Result<BTreeSet<String>, CommandError> {
+pub(super) fn pinned_images(commands: &dyn Commands, socket: &str) -> Result<BTreeSet<String>, CommandError> {
     let list = list(commands, socket)?;
     let pinned = list.images.into_iter().filter(|image| image.pinned);
     Ok(pinned.flat_map(|image| image.repo_digests).collect())

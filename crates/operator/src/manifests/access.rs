@@ -187,7 +187,11 @@ fn operator_installs() -> Vec<Value> {
             &[READ, &["create", "patch"]],
         ),
         // Watched, so that an unchanged one is not read again. None of them is secret.
-        rule(GROUP, &["clusterroles", "clusterrolebindings"], &[LISTED, &["create"]]),
+        rule(
+            GROUP,
+            &["clusterroles", "clusterrolebindings"],
+            &[LISTED, &["create"]],
+        ),
         rule(GROUP, &["roles", "rolebindings"], &[LISTED]),
         named(
             GROUP,
