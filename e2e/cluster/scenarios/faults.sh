@@ -164,6 +164,8 @@ uninstalls_with_a_dead_node() {
     local machine boots=()
     expected down worker-2
     expected budget default/web
+    # With several controllers there is a budget, and an uninstall deletes them with it.
+    expected budget "$NAMESPACE/machine-config-controller"
     power_off worker-2
     eventually 120 "worker-2 is NotReady" nodes_ready $(($(wc -w <<<"$MACHINES") - 1))
     kubectl apply --server-side -f "$work/install.yaml" >/dev/null
