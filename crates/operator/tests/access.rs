@@ -138,6 +138,7 @@ fn openshift_lets_every_pod_be_what_it_is() {
         log_level: LogLevel::default(),
         profile: ClusterProfile::default(),
         chosen_base: None,
+        tls: None,
     };
     let mut seen = 0;
     for object in manifests::installation(&settings) {
