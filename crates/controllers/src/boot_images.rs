@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::{ByteString, NamespaceResourceScope};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ByteString, NamespaceResourceScope};
 use kube::{Api, Resource};
 use mco_api::MachineConfiguration;
 use mco_api::foreign::cluster_version::ClusterVersion;
@@ -14,12 +14,13 @@ use mco_api::foreign::machine_set::{ControlPlaneMachineSet, MachineSet, MachineS
 use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
 use mco_api::vocabulary::annotations;
 use mco_api::vocabulary::names::{self, CLUSTER_VERSION, config_map};
+use mco_core::config::feature_gates::FeatureGates;
+use mco_core::generators::boot_images::installed_version;
 use mco_core::generators::boot_images::machine_sets::{
     self, BootImageDecision, BootImageInputs, BootImageUpdate, MachineSetKind, MachineSetView,
 };
 use mco_core::generators::boot_images::managed::{self, CONTROL_PLANE_GATE};
 use mco_core::generators::boot_images::report::{self, BootImageCounts, BootImageReport};
-use mco_core::generators::boot_images::installed_version;
 use mco_core::generators::user_data;
 use mco_runtime::{FieldManager, Requeue, object_name, patch};
 use parking_lot::Mutex;
@@ -122,7 +123,12 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, reason: String) -> Result<Reque
         }
     }
     write_status(&ctx, &sources, &report, &reason).await?;
-    match report.machine_sets.errors.first().or(report.control_plane.errors.first()) {
+    match report
+        .machine_sets
+        .errors
+        .first()
+        .or(report.control_plane.errors.first())
+    {
         Some(why) => Err(Error::Invalid(why.clone())),
         None => Ok(Requeue::OnChange),
     }
@@ -133,11 +139,16 @@ fn gather(ctx: &Context) -> Result<Option<BootImageSources>, Error> {
     let Some(settings) = ctx.stores.machine_configurations.get(MACHINE_CONFIGURATION_NAME) else {
         return Ok(None);
     };
-    let (Some(base), Some(version)) = (ctx.base(), ctx.stores.cluster_versions.get(CLUSTER_VERSION)) else {
+    let (Some(config), Some(version)) = (
+        ctx.controller_config(),
+        ctx.stores.cluster_versions.get(CLUSTER_VERSION),
+    ) else {
         return Ok(None);
     };
-    let infrastructure = base.controller_config.spec.infra.as_ref();
-    let control_plane = base.feature_gates.is_enabled(CONTROL_PLANE_GATE);
+    let gates = ctx.stores.feature_gates.get(names::SINGLETON);
+    let gates = FeatureGates::in_force(gates.as_deref(), &config, ctx.options.release_version.as_deref());
+    let control_plane = gates.is_ok_and(|gates| gates.is_enabled(CONTROL_PLANE_GATE));
+    let infrastructure = config.spec.infra.as_ref();
     let Some(choice) = managed::status(&settings, infrastructure, control_plane) else {
         return Ok(None);
     };
@@ -147,8 +158,9 @@ fn gather(ctx: &Context) -> Result<Option<BootImageSources>, Error> {
     }
     let mut templates = Vec::new();
     for kind in [MachineSetKind::MachineSet, MachineSetKind::ControlPlaneMachineSet] {
-        let selector = managed::enrolled(Some(&choice.managed), kind)
-            .map_err(|problem| Error::Invalid(format!("managedBootImages of {}: {problem}", kind.resource())))?;
+        let selector = managed::enrolled(Some(&choice.managed), kind).map_err(|problem| {
+            Error::Invalid(format!("managedBootImages of {}: {problem}", kind.resource()))
+        })?;
         let before = templates.len();
         if let Some(selector) = selector {
             let mut found = of_kind(ctx, kind);
@@ -193,11 +205,15 @@ fn of_kind(ctx: &Context, kind: MachineSetKind) -> Vec<Template> {
     let mut all: Vec<Template> = match kind {
         MachineSetKind::MachineSet => {
             let sets = ctx.stores.machine_sets.all();
-            sets.iter().map(|set| template(&set.metadata, &set.spec)).collect()
+            sets.iter()
+                .map(|set| template(&set.metadata, &set.spec))
+                .collect()
         }
         MachineSetKind::ControlPlaneMachineSet => {
             let sets = ctx.stores.control_plane_machine_sets.all();
-            sets.iter().map(|set| template(&set.metadata, &set.spec)).collect()
+            sets.iter()
+                .map(|set| template(&set.metadata, &set.spec))
+                .collect()
         }
     };
     all.retain(|template| template.metadata.deletion_timestamp.is_none());
@@ -217,7 +233,11 @@ fn is_multi_architecture(version: &ClusterVersion) -> bool {
     architecture.and_then(Value::as_str) == Some(MULTI)
 }
 
-fn decide(sources: &BootImageSources, stream: &Value, template: &Template) -> Result<BootImageDecision, String> {
+fn decide(
+    sources: &BootImageSources,
+    stream: &Value,
+    template: &Template,
+) -> Result<BootImageDecision, String> {
     let view = MachineSetView {
         kind: template.kind,
         metadata: &template.metadata,
@@ -253,12 +273,18 @@ fn count(counts: &mut BootImageCounts, template: &Template, decision: &BootImage
     match decision {
         BootImageDecision::Skipped(why) => {
             counts.skipped += 1;
-            info!("the boot image of {} {name} is not updated: {why}", template.kind.resource());
+            info!(
+                "the boot image of {} {name} is not updated: {why}",
+                template.kind.resource()
+            );
         }
         BootImageDecision::NotExamined(why) => {
             counts.skipped += 1;
             counts.not_examined += 1;
-            info!("the boot image of {} {name} is not updated: {why}", template.kind.resource());
+            info!(
+                "the boot image of {} {name} is not updated: {why}",
+                template.kind.resource()
+            );
         }
         BootImageDecision::OutOfScope(why) => debug!("boot image of {name}: {why}"),
         BootImageDecision::Current | BootImageDecision::Update(_) => {}
@@ -319,12 +345,12 @@ where
 async fn upgrade_pointer(ctx: &Context, name: &str) -> Result<(), String> {
     let secrets = machine_api::<Secret>(ctx);
     let secret = secrets.get(name).await;
-    let secret = secret.map_err(|problem| format!("reading Secret {name}: {}", mco_runtime::describe(&problem)))?;
+    let secret =
+        secret.map_err(|problem| format!("reading Secret {name}: {}", mco_runtime::describe(&problem)))?;
     let found = secret.data.as_ref().and_then(|data| data.get(USER_DATA));
     let found = found.ok_or_else(|| format!("Secret {name} has no {USER_DATA}"))?;
-    let upgraded = user_data::upgraded(&found.0).map_err(|problem| {
-        format!("converting the Ignition config in Secret {name}: {problem}")
-    })?;
+    let upgraded = user_data::upgraded(&found.0)
+        .map_err(|problem| format!("converting the Ignition config in Secret {name}: {problem}"))?;
     let Some(upgraded) = upgraded else {
         return Ok(());
     };
@@ -340,7 +366,10 @@ async fn upgrade_pointer(ctx: &Context, name: &str) -> Result<(), String> {
     });
     let written = patch::merge(&secrets, name, MANAGER, &patch).await;
     written.map_err(|problem| format!("writing Secret {name}: {}", mco_runtime::describe(&problem)))?;
-    info!("converted the Ignition config in Secret {name} to {}", user_data::UPGRADED_TO);
+    info!(
+        "converted the Ignition config in Secret {name} to {}",
+        user_data::UPGRADED_TO
+    );
     Ok(())
 }
 
@@ -364,9 +393,11 @@ async fn write_status(
         &sources.release,
         &sources.installed,
     );
-    if let (true, Some(record), Some(enforced)) =
-        (is_finished, record, after.boot_image_skew_enforcement_status.as_mut())
-    {
+    if let (true, Some(record), Some(enforced)) = (
+        is_finished,
+        record,
+        after.boot_image_skew_enforcement_status.as_mut(),
+    ) {
         enforced.automatic = Some(record);
     }
     if after == before {
@@ -374,7 +405,10 @@ async fn write_status(
     }
     let patch = json!({"status": patch::diff(&before, &after)});
     let written = store.patch_status(&ctx.api(), name, MANAGER, &patch).await;
-    if written.map_err(Error::api("writing the status of the MachineConfiguration"))?.is_none() {
+    if written
+        .map_err(Error::api("writing the status of the MachineConfiguration"))?
+        .is_none()
+    {
         warn!("MachineConfiguration {name} does not exist any more");
     }
     Ok(())
@@ -393,9 +427,15 @@ mod tests {
             written.record(kind, "a", &image);
         }
         assert!(written.is_loop(kind, "a", &image));
-        assert!(!written.is_loop(kind, "a", &json!({"image": "newer"})), "another image is no loop");
+        assert!(
+            !written.is_loop(kind, "a", &json!({"image": "newer"})),
+            "another image is no loop"
+        );
         assert!(!written.is_loop(MachineSetKind::ControlPlaneMachineSet, "a", &image));
         written.clear(kind);
-        assert!(!written.is_loop(kind, "a", &image), "the administrator has opted out and in again");
+        assert!(
+            !written.is_loop(kind, "a", &image),
+            "the administrator has opted out and in again"
+        );
     }
 }

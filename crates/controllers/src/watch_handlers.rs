@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::core::v1::Node;
 use kube::Resource;
 use kube::api::PartialObjectMeta;
 use kube::core::object::HasSpec;
 use mco_api::foreign::cluster_version::ClusterVersion;
-use mco_api::foreign::machine_set::MachineSetSpec;
 use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::foreign::scheduler::Scheduler;
 use mco_api::machine_config_pool::MachineConfigPoolSpec;
@@ -19,8 +18,8 @@ use mco_api::vocabulary::events;
 use mco_api::vocabulary::labels::node as label;
 use mco_api::vocabulary::names;
 use mco_api::{
-    ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration,
-    MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet, RolloutPolicy,
+    ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig,
+    OSImageStream, PinnedImageSet, RolloutPolicy,
 };
 use mco_core::config::node_versions::NodeVersions;
 use mco_core::config::rendered_configs;
@@ -33,7 +32,7 @@ use mco_core::rollout::{ContestedNode, PlannedEvent, changes};
 use mco_runtime::{ObjectChange, object_name};
 use tracing::warn;
 
-use crate::boot_images as boot_image_updates;
+use crate::boot_image_events;
 use crate::context::Context;
 use crate::events::Reporter;
 use crate::membership::IgnoredClaim;
@@ -214,7 +213,9 @@ pub(crate) fn node(ctx: &Context, change: &ObjectChange<'_, Node>) {
     }
     if let Some(node) = change.new.filter(|_| after.pool.is_none())
         && let Some((_, owner)) = rollout::first_pivot(ctx, node)
-        && change.old.is_none_or(|old| rollout::first_pivot(ctx, old).is_none())
+        && change
+            .old
+            .is_none_or(|old| rollout::first_pivot(ctx, old).is_none())
     {
         ctx.queues.rollout.enqueue(owner.as_str());
     }
@@ -342,6 +343,7 @@ pub(crate) fn controller_config(ctx: &Context, change: &ObjectChange<'_, Control
         // Renders are enqueued when every generator has run.
         ctx.queues.generators.enqueue(Generator::Templates);
         ctx.queues.disruption_policy.enqueue(());
+        boot_image_events::configuration(ctx);
         update_boot_image_metric(ctx);
     }
     let certificates = |config: Option<&Arc<ControllerConfig>>| {
@@ -418,57 +420,8 @@ pub(crate) fn os_build(ctx: &Context, change: &ObjectChange<'_, MachineOSBuild>)
 }
 
 /// The release image is part of the registry configuration, and its version decides whether the streams are up to date.
-/// Enqueues the update of boot images under the name of the event.
-fn enqueue_boot_images<K>(ctx: &Context, what: &str, change: &ObjectChange<'_, K>) {
-    let event = match (change.old, change.new) {
-        (None, _) => "Added",
-        (Some(_), Some(_)) => "Updated",
-        (Some(_), None) => "Deleted",
-    };
-    ctx.queues.boot_images.enqueue(format!("{what}{event}"));
-}
-
-pub(crate) fn boot_image_settings(ctx: &Context, change: &ObjectChange<'_, MachineConfiguration>) {
-    let shape = |settings: &Arc<MachineConfiguration>| {
-        let status = settings.status.clone().unwrap_or_default();
-        let mode = status.boot_image_skew_enforcement_status.map(|enforced| enforced.mode);
-        let chosen = settings.spec.managed_boot_images.clone();
-        (chosen, status.managed_boot_images_status, mode)
-    };
-    if change.old.map(shape) != change.new.map(shape) {
-        enqueue_boot_images(ctx, "BootImageUpdateConfiguration", change);
-    }
-}
-
-pub(crate) fn boot_image_source(ctx: &Context, what: &str, change: &ObjectChange<'_, ConfigMap>) {
-    let data = |entries: &Arc<ConfigMap>| entries.data.clone();
-    if change.old.map(data) != change.new.map(data) {
-        enqueue_boot_images(ctx, what, change);
-    }
-}
-
-/// Machine templates change with their replicas all the time.
-pub(crate) fn machine_set<K: Resource>(
-    ctx: &Context,
-    what: &str,
-    spec: fn(&K) -> &MachineSetSpec,
-    change: &ObjectChange<'_, K>,
-) {
-    let shape = |set: &Arc<K>| {
-        let meta = set.meta();
-        let template = spec(set).get("template").cloned();
-        (meta.labels.clone(), meta.annotations.clone(), meta.owner_references.clone(), template)
-    };
-    if change.old.map(shape) != change.new.map(shape) {
-        enqueue_boot_images(ctx, what, change);
-    }
-}
-
 pub(crate) fn cluster_version(ctx: &Context, change: &ObjectChange<'_, ClusterVersion>) {
-    let is_stable = |version: Option<&Arc<ClusterVersion>>| version.is_some_and(|version| boot_image_updates::is_stable(version));
-    if is_stable(change.new) && !is_stable(change.old) {
-        ctx.queues.boot_images.enqueue("ClusterVersionStable");
-    }
+    boot_image_events::cluster_version(ctx, change);
     ctx.queues.generators.enqueue(Generator::Registries);
     ctx.queues.os_streams.enqueue(());
 }

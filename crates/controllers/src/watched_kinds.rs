@@ -31,6 +31,7 @@ use mco_runtime::{Lenient, ObjectChange, Store};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
+use crate::boot_image_events;
 use crate::context::Context;
 use crate::error::Error;
 use crate::transforms::{machine_config_node, node, without_managed_fields};
@@ -83,7 +84,7 @@ watched_kinds! {
     };
     machine_configurations: MachineConfiguration = named(SINGLETON), without_managed_fields, |ctx, change| {
         on::machine_configuration(ctx, change);
-        on::boot_image_settings(ctx, change);
+        boot_image_events::settings(ctx, change);
     };
     plain_machine_configurations: plain::MachineConfiguration =
         named(SINGLETON), without_managed_fields, on::machine_configuration;
@@ -95,12 +96,12 @@ watched_kinds! {
         |ctx, _| ctx.queues.os_streams.enqueue(());
     /// The metadata of the release's boot images.
     boot_images: ConfigMap = in_namespace(names::NAMESPACE, config_map::BOOT_IMAGES), without_managed_fields,
-        |ctx, change| on::boot_image_source(ctx, "BootImageConfigMap", change);
+        |ctx, change| boot_image_events::source(ctx, "BootImageConfigMap", change);
     machine_sets: MachineSet = all_in_namespace(names::MACHINE_API_NAMESPACE), without_managed_fields,
-        |ctx, change| on::machine_set(ctx, "MAPIMachineSet", |set| &set.spec, change);
+        |ctx, change| boot_image_events::machine_set(ctx, "MAPIMachineSet", |set| &set.spec, change);
     control_plane_machine_sets: ControlPlaneMachineSet =
         all_in_namespace(names::MACHINE_API_NAMESPACE), without_managed_fields,
-        |ctx, change| on::machine_set(ctx, "ControlPlaneMachineSet", |set| &set.spec, change);
+        |ctx, change| boot_image_events::machine_set(ctx, "ControlPlaneMachineSet", |set| &set.spec, change);
     pinned_image_sets: PartialObjectMeta<PinnedImageSet> =
         everywhere, without_managed_fields, on::pinned_image_set;
     images: Image = named(SINGLETON), without_managed_fields, registries;
@@ -112,7 +113,10 @@ watched_kinds! {
     cluster_image_policies: ClusterImagePolicy = everywhere, without_managed_fields, registries;
     image_policies: ImagePolicy = everywhere, without_managed_fields, registries;
     cluster_versions: ClusterVersion = named(CLUSTER_VERSION), without_managed_fields, on::cluster_version;
-    feature_gates: FeatureGate = named(SINGLETON), without_managed_fields, base_configs;
+    feature_gates: FeatureGate = named(SINGLETON), without_managed_fields, |ctx, change| {
+        base_configs(ctx, change);
+        boot_image_events::configuration(ctx);
+    };
     api_servers: APIServer = named(SINGLETON), without_managed_fields, base_configs;
     pull_secrets: PartialObjectMeta<Secret> =
         in_namespace(names::CONFIG_NAMESPACE, secret::PULL_SECRET), without_managed_fields, base_configs;

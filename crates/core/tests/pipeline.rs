@@ -334,9 +334,24 @@ fn an_overridden_image_was_checked_for_runc_as_if_it_were_the_pools_stream() {
     for (name, default, image, passes) in [
         ("the pool's own stream, without runc", "rhel-10", None, false),
         ("the pool's own stream, with runc", "rhel-9", None, true),
-        ("an older image", "rhel-10", Some("mirror.example.com/os@sha256:rhel-9"), true),
-        ("a newer image", "rhel-9", Some("mirror.example.com/os@sha256:rhel-10"), false),
-        ("an image of no stream", "rhel-10", Some("example.com/own@sha256:00"), true),
+        (
+            "an older image",
+            "rhel-10",
+            Some("mirror.example.com/os@sha256:rhel-9"),
+            true,
+        ),
+        (
+            "a newer image",
+            "rhel-9",
+            Some("mirror.example.com/os@sha256:rhel-10"),
+            false,
+        ),
+        (
+            "an image of no stream",
+            "rhel-10",
+            Some("example.com/own@sha256:00"),
+            true,
+        ),
     ] {
         let streams = ReleaseStreams::of(Some(&offered(default)), &FeatureGates::default());
         let mut sources = vec![source("50-runc", &runc)];
@@ -357,7 +372,10 @@ fn an_overridden_image_was_checked_for_runc_as_if_it_were_the_pools_stream() {
             Ok(_) => assert!(passes, "{name}"),
             Err(failure) => {
                 let failure = failure.to_string();
-                assert!(!passes && failure.contains("runc is not available"), "{name}: {failure}");
+                assert!(
+                    !passes && failure.contains("runc is not available"),
+                    "{name}: {failure}"
+                );
             }
         }
     }

@@ -58,7 +58,8 @@ pub fn fetch_verified(
         hash: hash.to_owned(),
         compression: String::new(),
     };
-    key.verify(&bytes).with_context(|| format!("{shown} is not applied"))?;
+    key.verify(&bytes)
+        .with_context(|| format!("{shown} is not applied"))?;
     Ok(bytes.to_vec())
 }
 

@@ -199,7 +199,11 @@ fn serve(body: &'static str) -> (String, String) {
                 }
                 request.push(byte[0]);
             }
-            let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
             let _ = stream.flush();
         }
     });
@@ -215,13 +219,20 @@ fn a_config_at_a_url_is_applied_only_with_its_hash() {
     let authority = directory.path().join("ca.crt");
     fs::write(&authority, certificate).unwrap();
     let url = format!("{origin}/50-motd.yaml?token=secret");
-    let digest: String = Sha256::digest(CONFIG).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest: String = Sha256::digest(CONFIG)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     let good = format!("sha256-{digest}");
     let bad = format!("sha256-{}", "0".repeat(64));
     let trusting = ["--contents-ca", authority.to_str().unwrap()];
     let network = ["--contents-network", "127.0.0.0/8"];
     for (name, arguments, expected) in [
-        ("no hash", vec![], "applied only if it has the hash that --hash names"),
+        (
+            "no hash",
+            vec![],
+            "applied only if it has the hash that --hash names",
+        ),
         (
             "another hash",
             [&["--hash", bad.as_str()][..], &trusting, &network].concat(),
@@ -241,10 +252,18 @@ fn a_config_at_a_url_is_applied_only_with_its_hash() {
         let output = mco(&root, &[&["once-from", url.as_str()][..], &arguments].concat());
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{name}: {error}");
-        assert!(error.contains(expected) && !error.contains("secret"), "{name}: {error}");
+        assert!(
+            error.contains(expected) && !error.contains("secret"),
+            "{name}: {error}"
+        );
         assert!(!root.join("etc/motd").exists(), "{name}");
     }
-    let arguments = [&["once-from", url.as_str(), "--hash", &good][..], &trusting, &network].concat();
+    let arguments = [
+        &["once-from", url.as_str(), "--hash", &good][..],
+        &trusting,
+        &network,
+    ]
+    .concat();
     let output = mco(&root, &arguments);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(fs::read_to_string(root.join("etc/motd")).unwrap(), "managed\n");

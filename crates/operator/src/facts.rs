@@ -111,10 +111,7 @@ impl ObservedFacts {
             self.cluster_version.is_some(),
             ApiResource::erase::<ClusterVersion>(&()),
         );
-        add(
-            self.has_api_server_settings,
-            ApiResource::erase::<APIServer>(&()),
-        );
+        add(self.has_api_server_settings, ApiResource::erase::<APIServer>(&()));
         add(
             self.feature_gate.is_some(),
             ApiResource::erase::<FeatureGate>(&()),
@@ -341,7 +338,11 @@ async fn registry_pull_secret(
     global: Option<&Secret>,
     dns: Option<&DNS>,
 ) -> Result<Option<Vec<u8>>, ClusterError> {
-    if cluster.find::<ClusterOperator>(REGISTRY_OPERATOR).await?.is_none() {
+    if cluster
+        .find::<ClusterOperator>(REGISTRY_OPERATOR)
+        .await?
+        .is_none()
+    {
         return Ok(None);
     }
     let accounts = cluster.within::<ServiceAccount>(names::NAMESPACE);
@@ -349,7 +350,9 @@ async fn registry_pull_secret(
     let account = account.map_err(failed("reading", || {
         format!("ServiceAccount {}/{SERVICE_ACCOUNT}", names::NAMESPACE)
     }))?;
-    let references = account.and_then(|account| account.image_pull_secrets).unwrap_or_default();
+    let references = account
+        .and_then(|account| account.image_pull_secrets)
+        .unwrap_or_default();
     let mut found = Vec::new();
     for reference in references {
         found.extend(cluster.secret(names::NAMESPACE, &reference.name).await?);
@@ -381,17 +384,20 @@ async fn published_api_server(cluster: &OperatorClient) -> Result<Option<String>
 
 /// Returns the TLS versions and suites that the API server is configured with. The default profile is that of our
 /// components, which need no options for it.
-fn tls_of(api_server: &APIServer) -> Option<TlsSettings> {
+pub(crate) fn tls_of(api_server: &APIServer) -> Option<TlsSettings> {
     const VERSIONS: [&str; 4] = ["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
     let profile = api_server.spec.tls_security_profile.as_ref()?;
     let settings = tls_profile::settings(Some(profile));
-    VERSIONS.contains(&settings.min_version.as_str()).then_some(settings)
+    VERSIONS
+        .contains(&settings.min_version.as_str())
+        .then_some(settings)
 }
 
 /// Returns whether a bare-metal cluster downloads the OS of new machines, which is then never replaced. What cannot be
 /// read counts as such, so that an outdated OS is reported.
 async fn downloads_os(cluster: &OperatorClient, infrastructure: Option<&Infrastructure>) -> bool {
-    let platform = infrastructure.and_then(|infrastructure| infrastructure.status.as_ref()?.platform_status.as_ref());
+    let platform =
+        infrastructure.and_then(|infrastructure| infrastructure.status.as_ref()?.platform_status.as_ref());
     if platform.is_none_or(|platform| platform.type_ != "BareMetal") {
         return false;
     }
@@ -406,7 +412,8 @@ async fn downloads_os(cluster: &OperatorClient, infrastructure: Option<&Infrastr
     match api.get("provisioning-configuration").await {
         Ok(found) => {
             let url = found.data.pointer("/spec/provisioningOSDownloadURL");
-            url.and_then(serde_json::Value::as_str).is_some_and(|url| !url.is_empty())
+            url.and_then(serde_json::Value::as_str)
+                .is_some_and(|url| !url.is_empty())
         }
         Err(kube::Error::Api(status)) if status.code == 404 => false,
         Err(error) => {

@@ -602,8 +602,16 @@ fn the_config_server_and_all_metrics_follow_the_tls_profile_of_the_api_server() 
     let suites = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256";
     let arguments = |objects: Vec<Value>| {
         let containers = objects.into_iter().filter_map(|object| {
-            let arguments = object.pointer("/spec/template/spec/containers/0/args")?.as_array()?.clone();
-            Some(arguments.into_iter().filter_map(|one| Some(one.as_str()?.to_owned())).collect::<Vec<_>>())
+            let arguments = object
+                .pointer("/spec/template/spec/containers/0/args")?
+                .as_array()?
+                .clone();
+            Some(
+                arguments
+                    .into_iter()
+                    .filter_map(|one| Some(one.as_str()?.to_owned()))
+                    .collect::<Vec<_>>(),
+            )
         });
         containers.flatten().collect::<Vec<String>>()
     };
@@ -619,10 +627,18 @@ fn the_config_server_and_all_metrics_follow_the_tls_profile_of_the_api_server() 
                 format!("--{prefix}tls-min-version=VersionTLS13"),
                 format!("--{prefix}tls-cipher-suites={suites}"),
             ] {
-                assert!(found.contains(&expected), "{name}: {expected} is not in {found:?}");
+                assert!(
+                    found.contains(&expected),
+                    "{name}: {expected} is not in {found:?}"
+                );
             }
         }
     }
     let without = arguments(manifests::installation(&settings()));
-    assert!(!without.iter().any(|argument| argument.contains("tls-min-version")), "{without:?}");
+    assert!(
+        !without
+            .iter()
+            .any(|argument| argument.contains("tls-min-version")),
+        "{without:?}"
+    );
 }

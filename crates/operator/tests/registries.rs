@@ -183,7 +183,10 @@ async fn nodes_get_credentials_of_the_clusters_registry_as_soon_as_it_and_they_e
     let running = Running::behind(OperatorOptions::new("0.1.0"), furnish).await;
     controller_config(&running).await;
     let accounts: Api<ServiceAccount> = Api::namespaced(running.client(), NAMESPACE);
-    eventually("the service account", || async { accounts.get_opt("machine-os-puller").await.unwrap() }).await;
+    eventually("the service account", || async {
+        accounts.get_opt("machine-os-puller").await.unwrap()
+    })
+    .await;
     assert_eq!(hosts(&running).await, None, "the cluster has no registry");
 
     let operators: Api<ClusterOperator> = Api::all(running.client());

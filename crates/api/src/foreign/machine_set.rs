@@ -1,4 +1,4 @@
-//! MachineSet and ControlPlaneMachineSet: templates from which machines of a cloud are created. What a provider needs is
+//! MachineSet and ControlPlaneMachineSet: templates from which machines of a cloud are created. The provider's part is
 //! not typed.
 
 use serde_json::{Map, Value};

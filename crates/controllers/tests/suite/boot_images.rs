@@ -39,18 +39,30 @@ impl Machines {
     async fn prepare() -> Self {
         let cluster = Cluster::prepare().await;
         let group = "machine.openshift.io";
-        cluster.define_in(group, "MachineSet", "machinesets", "v1beta1", "Namespaced").await;
         cluster
-            .define_in(group, "ControlPlaneMachineSet", "controlplanemachinesets", "v1", "Namespaced")
+            .define_in(group, "MachineSet", "machinesets", "v1beta1", "Namespaced")
             .await;
-        cluster.define("ClusterVersion", "clusterversions", "v1", "Cluster").await;
+        cluster
+            .define_in(
+                group,
+                "ControlPlaneMachineSet",
+                "controlplanemachinesets",
+                "v1",
+                "Namespaced",
+            )
+            .await;
+        cluster
+            .define("ClusterVersion", "clusterversions", "v1", "Cluster")
+            .await;
         let namespace: Namespace =
             serde_json::from_value(json!({"metadata": {"name": names::MACHINE_API_NAMESPACE}})).unwrap();
         cluster.create(&namespace).await;
         let platform = json!({"spec": {"infra": {"status": {"platformStatus": {"type": "GCP"}}}}});
         let _: ControllerConfig = cluster.patch("machine-config-controller", platform).await;
-        let settings: MachineConfiguration =
-            serde_json::from_value(json!({"metadata": {"name": "cluster"}, "spec": {"managementState": "Managed"}})).unwrap();
+        let settings: MachineConfiguration = serde_json::from_value(
+            json!({"metadata": {"name": "cluster"}, "spec": {"managementState": "Managed"}}),
+        )
+        .unwrap();
         cluster.create(&settings).await;
         let architecture = json!({"images": {"gcp": {"project": "rhcos-cloud", "name": "rhcos-new"}}});
         let stream = json!({"architectures": {"x86_64": architecture, "aarch64": architecture}});
@@ -63,7 +75,11 @@ impl Machines {
         maps.create(&PostParams::default(), &images).await.unwrap();
         let sets = Api::namespaced(cluster.client.clone(), names::MACHINE_API_NAMESPACE);
         let secrets = Api::namespaced(cluster.client.clone(), names::MACHINE_API_NAMESPACE);
-        Self { cluster, sets, secrets }
+        Self {
+            cluster,
+            sets,
+            secrets,
+        }
     }
 
     async fn add(&self, name: &str, image: &str) {
@@ -71,14 +87,18 @@ impl Machines {
             "metadata": {"name": format!("{name}-user-data")}, "stringData": {"userData": POINTER},
         }))
         .unwrap();
-        self.secrets.create(&PostParams::default(), &secret).await.unwrap();
+        self.secrets
+            .create(&PostParams::default(), &secret)
+            .await
+            .unwrap();
         let set = machine_set(name, image);
         self.sets.create(&PostParams::default(), &set).await.unwrap();
     }
 
     /// Writes that the cluster was installed with 4.12.7 and is in this state of its next update.
     async fn set_version(&self, state: &str) {
-        let history = json!([{"state": state, "version": "4.21.3"}, {"state": "Completed", "version": "4.12.7"}]);
+        let history =
+            json!([{"state": state, "version": "4.21.3"}, {"state": "Completed", "version": "4.12.7"}]);
         let status = json!({"status": {"desired": {"version": "4.21.3"}, "history": history}});
         let versions = self.cluster.api::<ClusterVersion>();
         if versions.get_opt("version").await.unwrap().is_none() {
@@ -104,7 +124,10 @@ impl Machines {
         let pointer: Value = serde_json::from_slice(&secret.data.unwrap()["userData"].0).unwrap();
         let annotations = secret.metadata.annotations.unwrap_or_default();
         let key = "machineconfiguration.openshift.io/stub-ignition-upgraded-to";
-        (pointer["ignition"]["version"].clone(), annotations.contains_key(key))
+        (
+            pointer["ignition"]["version"].clone(),
+            annotations.contains_key(key),
+        )
     }
 
     async fn settings(&self) -> MachineConfiguration {
@@ -143,14 +166,22 @@ async fn only_templates_with_the_vendors_image_and_their_secrets_are_updated_and
         .unwrap();
     machines.cluster.start_controllers();
     machines.cluster.at_rest().await;
-    assert_eq!(machines.image("workers").await, OLD, "the cluster is being updated");
+    assert_eq!(
+        machines.image("workers").await,
+        OLD,
+        "the cluster is being updated"
+    );
     assert_eq!(machines.condition("BootImageUpdateProgressing").await, None);
 
     machines.set_version("Completed").await;
-    eventually("the new image", || async { (machines.image("workers").await == NEW).then_some(()) }).await;
+    eventually("the new image", || async {
+        (machines.image("workers").await == NEW).then_some(())
+    })
+    .await;
     eventually("the report", || async {
         let (status, message) = machines.condition("BootImageUpdateProgressing").await?;
-        let expected = "Reconciled 1 of 2 MAPI MachineSets (1 skipped) | Reconciled 0 of 0 ControlPlaneMachineSets";
+        let expected =
+            "Reconciled 1 of 2 MAPI MachineSets (1 skipped) | Reconciled 0 of 0 ControlPlaneMachineSets";
         (status == "False" && message.starts_with(expected)).then_some(())
     })
     .await;
@@ -161,13 +192,20 @@ async fn only_templates_with_the_vendors_image_and_their_secrets_are_updated_and
         (json!("2.2.0"), false),
         "its old image would not boot with another version"
     );
-    assert_eq!(machines.condition("BootImageUpdateDegraded").await.unwrap().0, "False");
+    assert_eq!(
+        machines.condition("BootImageUpdateDegraded").await.unwrap().0,
+        "False"
+    );
     eventually("the oldest image is the installation's", || async {
         (machines.record().await? == "4.12.7").then_some(())
     })
     .await;
 
-    machines.sets.delete("golden", &DeleteParams::default()).await.unwrap();
+    machines
+        .sets
+        .delete("golden", &DeleteParams::default())
+        .await
+        .unwrap();
     eventually("all images are the release's", || async {
         (machines.record().await? == "4.21.3").then_some(())
     })
@@ -183,14 +221,19 @@ async fn a_template_whose_pointer_config_cannot_be_converted_keeps_its_image_and
     let strange = json!({"stringData": {"userData": r#"{"ignition": {"version": "1.0.0"}}"#}});
     machines
         .secrets
-        .patch("workers-user-data", &PatchParams::default(), &Patch::Merge(strange))
+        .patch(
+            "workers-user-data",
+            &PatchParams::default(),
+            &Patch::Merge(strange),
+        )
         .await
         .unwrap();
     machines.cluster.start_controllers();
     eventually("the error is reported", || async {
         let (status, message) = machines.condition("BootImageUpdateDegraded").await?;
         let expected = "1 Degraded MAPI MachineSets";
-        let names_it = message.contains("failed to reconcile machineset workers, err: converting the Ignition config");
+        let names_it =
+            message.contains("failed to reconcile machineset workers, err: converting the Ignition config");
         (status == "True" && message.starts_with(expected) && names_it).then_some(())
     })
     .await;

@@ -157,7 +157,8 @@ impl Cluster {
 
     /// Creates a minimal definition of a kind of config.openshift.io.
     pub async fn define(&self, kind: &str, plural: &str, version: &str, scope: &str) {
-        self.define_in("config.openshift.io", kind, plural, version, scope).await;
+        self.define_in("config.openshift.io", kind, plural, version, scope)
+            .await;
     }
 
     /// Creates a minimal definition of a kind.

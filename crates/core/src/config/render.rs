@@ -267,7 +267,10 @@ mod tests {
         }))
         .unwrap();
         let parsed = validate::check(&Arc::new(config)).unwrap();
-        let pool = MachineConfigPool::new("worker", mco_api::machine_config_pool::MachineConfigPoolSpec::default());
+        let pool = MachineConfigPool::new(
+            "worker",
+            mco_api::machine_config_pool::MachineConfigPoolSpec::default(),
+        );
         let identity = RenderIdentity {
             controller_version: "v",
             release_version: "",
@@ -284,9 +287,13 @@ mod tests {
         assert_eq!(check_size(&fill(warns_above)).unwrap(), Size::Fits);
         assert_eq!(
             check_size(&fill(warns_above + 1)).unwrap(),
-            Size::NearLimit { bytes: warns_above + 1 }
+            Size::NearLimit {
+                bytes: warns_above + 1
+            }
         );
-        let largest = Size::NearLimit { bytes: LARGEST_OBJECT };
+        let largest = Size::NearLimit {
+            bytes: LARGEST_OBJECT,
+        };
         assert_eq!(check_size(&fill(LARGEST_OBJECT)).unwrap(), largest);
         let error = check_size(&fill(LARGEST_OBJECT + 1)).unwrap_err().to_string();
         let file = LARGEST_OBJECT + 1 - without + "data:,".len();

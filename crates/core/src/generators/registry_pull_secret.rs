@@ -56,7 +56,11 @@ pub fn merged(global: Option<&Secret>, account: &[Secret], base_domain: Option<&
 
 fn auths_of(text: &str) -> Map<String, Value> {
     let value: Value = serde_json::from_str(text).unwrap_or_default();
-    value.get("auths").and_then(Value::as_object).cloned().unwrap_or_default()
+    value
+        .get("auths")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -65,7 +69,8 @@ mod tests {
 
     fn secret(type_: &str, key: &str, text: &str) -> Secret {
         let mut secret: Secret =
-            serde_json::from_value(json!({"metadata": {"name": "s", "namespace": "n"}, "type": type_})).unwrap();
+            serde_json::from_value(json!({"metadata": {"name": "s", "namespace": "n"}, "type": type_}))
+                .unwrap();
         let data = secret.data.get_or_insert_default();
         data.insert(key.to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec()));
         secret
@@ -93,7 +98,8 @@ mod tests {
 
     #[test]
     fn nodes_can_pull_from_the_registry_by_service_address_and_route() {
-        let all = global(r#"{"auths": {"quay.io": {"auth": "cQ=="}, "172.30.1.2:5000": {"auth": "b3RoZXI="}}}"#);
+        let all =
+            global(r#"{"auths": {"quay.io": {"auth": "cQ=="}, "172.30.1.2:5000": {"auth": "b3RoZXI="}}}"#);
         let merged = merged(Some(&all), &[legacy(OWN)], Some("example.com"));
         assert_eq!(merged.left_out, []);
         assert_eq!(
@@ -110,7 +116,10 @@ mod tests {
     #[test]
     fn without_credentials_of_the_account_there_is_nothing_to_merge() {
         let all = global(r#"{"auths": {"quay.io": {"auth": "cQ=="}}}"#);
-        assert_eq!(merged(Some(&all), &[], Some("example.com")), MergedPullSecret::default());
+        assert_eq!(
+            merged(Some(&all), &[], Some("example.com")),
+            MergedPullSecret::default()
+        );
         assert_eq!(merged(Some(&all), &[legacy("{}")], None).json, None);
     }
 
@@ -119,6 +128,11 @@ mod tests {
         let found = merged(Some(&global("secret!")), &[legacy("{"), legacy(OWN)], None);
         assert_eq!(hosts(&found).len(), 2, "no domain, no route");
         assert_eq!(found.left_out.len(), 2);
-        assert!(!found.left_out.iter().any(|error| error.to_string().contains("secret!")));
+        assert!(
+            !found
+                .left_out
+                .iter()
+                .any(|error| error.to_string().contains("secret!"))
+        );
     }
 }

@@ -599,7 +599,11 @@ fn a_node_whose_kubelet_sets_no_role_was_in_no_pool() {
             "n1 w/w first=w role=other",
             "worker: join-worker[node-role.kubernetes.io/worker=]:n1",
         ),
-        ("for the control plane, which an annotation must not give", "n1 m/m first=m role=other", ""),
+        (
+            "for the control plane, which an annotation must not give",
+            "n1 m/m first=m role=other",
+            "",
+        ),
         ("by another version", "n1 r/r role=other", ""),
         ("for a pool that is gone", "n1 g/g first=g role=other", ""),
     ] {
@@ -618,7 +622,10 @@ fn a_node_whose_kubelet_sets_no_role_was_in_no_pool() {
     let annotations = marked[0].metadata.annotations.as_mut().unwrap();
     annotations.insert(key("customPoolLabelsApplied"), String::new());
     let plan = plan(&RolloutView::new(&pools, &marked).with_first_pivots([("r", "infra")]));
-    assert!(plan.pools.iter().all(|pool| pool.actions.is_empty()), "its labels were removed since");
+    assert!(
+        plan.pools.iter().all(|pool| pool.actions.is_empty()),
+        "its labels were removed since"
+    );
 }
 
 #[test]

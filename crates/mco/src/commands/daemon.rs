@@ -243,7 +243,11 @@ fn in_root(arguments: &InRoot) -> anyhow::Result<CommandOutcome> {
 
 fn once_from(arguments: &OnceFrom) -> anyhow::Result<CommandOutcome> {
     let file = arguments.file.display().to_string();
-    let bytes = if file.contains("://") { fetched(&file, arguments)? } else { read(&file, arguments)? };
+    let bytes = if file.contains("://") {
+        fetched(&file, arguments)?
+    } else {
+        read(&file, arguments)?
+    };
     // The name of a config is that of its file, without what follows the path of a URL.
     let name = file.split(['?', '#']).next().unwrap_or(&file);
     let config = NodeConfig::from_document(name, &bytes)?;
@@ -285,7 +289,8 @@ fn read(file: &str, arguments: &OnceFrom) -> anyhow::Result<Vec<u8>> {
             hash: hash.clone(),
             compression: String::new(),
         };
-        key.verify(&bytes).with_context(|| format!("{file} is not applied"))?;
+        key.verify(&bytes)
+            .with_context(|| format!("{file} is not applied"))?;
     }
     Ok(bytes)
 }

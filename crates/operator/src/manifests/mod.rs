@@ -29,10 +29,10 @@ pub use guards::{WebhookEndpoint, guards, webhook_configuration};
 pub(crate) use metrics::{METRICS_AUTHORITY, SCRAPED, Scraped};
 pub use network::network_policies;
 pub use object_guards::ParameterKinds;
-pub(crate) use workloads::SERVER_TOKENS_KEY;
 pub use workloads::{
     LOG_LEVEL_VARIABLE, builder, controller, daemon, operator, server, single_node_controller,
 };
+pub(crate) use workloads::{SERVER_TOKENS_KEY, tls_arguments};
 
 /// The settings of an installation.
 #[derive(Clone, Debug)]

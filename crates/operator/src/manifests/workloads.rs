@@ -356,13 +356,16 @@ fn log_level(settings: &ManifestSettings) -> Option<Value> {
 }
 
 /// Returns the options for the TLS versions and cipher suites of an endpoint, whose options have this prefix.
-pub(super) fn tls_arguments(prefix: &str, tls: Option<&TlsSettings>) -> Vec<String> {
+pub(crate) fn tls_arguments(prefix: &str, tls: Option<&TlsSettings>) -> Vec<String> {
     let Some(tls) = tls else {
         return Vec::new();
     };
     let mut arguments = vec![format!("--{prefix}tls-min-version={}", tls.min_version)];
     if !tls.cipher_suites.is_empty() {
-        arguments.push(format!("--{prefix}tls-cipher-suites={}", tls.cipher_suites.join(",")));
+        arguments.push(format!(
+            "--{prefix}tls-cipher-suites={}",
+            tls.cipher_suites.join(",")
+        ));
     }
     arguments
 }

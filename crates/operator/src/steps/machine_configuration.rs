@@ -69,7 +69,9 @@ pub async fn boot_images(
 ) -> Result<(), MachineConfigurationError> {
     let gates = gates(facts, release);
     let infrastructure = facts.infrastructure.as_ref();
-    let control_plane = gates.as_ref().is_some_and(|gates| gates.is_enabled(CONTROL_PLANE_GATE));
+    let control_plane = gates
+        .as_ref()
+        .is_some_and(|gates| gates.is_enabled(CONTROL_PLANE_GATE));
     let before = settings.status.clone().unwrap_or_default();
     if let Some(choice) = managed::status(settings, infrastructure, control_plane) {
         if choice.is_opt_in {
@@ -122,7 +124,10 @@ fn gate(facts: &ObservedFacts, gates: Option<&FeatureGates>) -> BootImageGate {
 
 /// Records that the default of the platform has turned on the updates of boot images.
 async fn record_opt_in(cluster: &OperatorClient) -> Result<(), ClusterError> {
-    let now = Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string();
+    let now = Timestamp::now()
+        .round(jiff::Unit::Second)
+        .unwrap_or_default()
+        .to_string();
     let patch = Patch::Merge(json!({"metadata": {"annotations": {annotations::BOOT_IMAGES_OPTED_IN: now}}}));
     let api = cluster.all::<MachineConfiguration>();
     let answer = api

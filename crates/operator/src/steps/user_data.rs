@@ -260,7 +260,10 @@ mod tests {
     fn a_pointer_config_gets_the_token_of_its_pool_if_its_version_has_request_headers() {
         let tokens = || BTreeMap::from([("https://old/config/worker".to_owned(), "secret".to_owned())]);
         let document = changed(OLD, tokens()).unwrap();
-        assert!(!document.to_string().contains("secret"), "2.2.0 has no request headers");
+        assert!(
+            !document.to_string().contains("secret"),
+            "2.2.0 has no request headers"
+        );
         let new = OLD.replace("2.2.0", "3.2.0").replace("append", "merge");
         let document = changed(&new, tokens()).unwrap();
         assert_eq!(

@@ -36,7 +36,9 @@ pub(super) fn decide<'s>(
     stream: impl FnOnce() -> Result<StreamArchitecture<'s>, BootImageError>,
 ) -> Result<BootImageDecision, BootImageError> {
     if matches!(architecture, "ppc64le" | "s390x") {
-        return Ok(BootImageDecision::OutOfScope("Azure has no images for its architecture"));
+        return Ok(BootImageDecision::OutOfScope(
+            "Azure has no images for its architecture",
+        ));
     }
     let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     if !text("/securityProfile/settings/securityType").is_empty() {
@@ -51,9 +53,15 @@ pub(super) fn decide<'s>(
     };
     let plan = found.plan().ok_or(BootImageError::UnknownVariant)?;
     let Some(marketplace) = stream()?.azure() else {
-        return Ok(BootImageDecision::Skipped("the release has no images in the marketplace".to_owned()));
+        return Ok(BootImageDecision::Skipped(
+            "the release has no images in the marketplace".to_owned(),
+        ));
     };
-    let generation = if found.is_second_generation(architecture) { "hyperVGen2" } else { "hyperVGen1" };
+    let generation = if found.is_second_generation(architecture) {
+        "hyperVGen2"
+    } else {
+        "hyperVGen1"
+    };
     let image = marketplace.get(plan).and_then(|plan| plan.get(generation));
     let image = image.ok_or_else(|| BootImageError::NoVariant(format!("{plan}, {generation}")))?;
     let target = json!({

@@ -1,4 +1,4 @@
-//! Boot image updates: which machine templates get the boot image of the cluster's release, and what is changed in each.
+//! Boot image updates: which machine templates get the boot image of the cluster's release, and what changes in each.
 //!
 //! An image that is not the vendor's own is the administrator's choice and is not replaced.
 
@@ -142,8 +142,14 @@ fn decide_counted(
         value.get(*member).and_then(Value::as_object)
     });
     let template = template.ok_or(BootImageError::NoProviderSpec)?;
-    let at = |pointer: &str| template.get("metadata").and_then(|metadata| metadata.pointer(pointer));
-    let os = at("/labels").and_then(|labels| labels.get(OS_LABEL)).and_then(Value::as_str);
+    let at = |pointer: &str| {
+        template
+            .get("metadata")
+            .and_then(|metadata| metadata.pointer(pointer))
+    };
+    let os = at("/labels")
+        .and_then(|labels| labels.get(OS_LABEL))
+        .and_then(Value::as_str);
     if os == Some(WINDOWS) {
         return Ok(BootImageDecision::OutOfScope("its machines run Windows"));
     }
@@ -151,8 +157,12 @@ fn decide_counted(
         let why = "the cluster has several architectures, and its annotation names none";
         return Ok(BootImageDecision::Skipped(why.to_owned()));
     };
-    let spec = template.get("spec").and_then(|spec| spec.pointer("/providerSpec/value"));
-    let spec = spec.filter(|spec| spec.is_object()).ok_or(BootImageError::NoProviderSpec)?;
+    let spec = template
+        .get("spec")
+        .and_then(|spec| spec.pointer("/providerSpec/value"));
+    let spec = spec
+        .filter(|spec| spec.is_object())
+        .ok_or(BootImageError::NoProviderSpec)?;
     let of_architecture = || {
         StreamArchitecture::of(inputs.stream, architecture)
             .ok_or_else(|| BootImageError::NoStream(architecture.to_owned()))
@@ -161,8 +171,12 @@ fn decide_counted(
         "GCP" => gcp(spec, of_architecture()?),
         "Azure" => azure::decide(spec, architecture, of_architecture),
         "AWS" => aws(spec, of_architecture()?),
-        "VSphere" => Ok(BootImageDecision::NotExamined("templates of virtual machines are not replaced")),
-        _ => Ok(BootImageDecision::OutOfScope("boot images of this platform are not updated")),
+        "VSphere" => Ok(BootImageDecision::NotExamined(
+            "templates of virtual machines are not replaced",
+        )),
+        _ => Ok(BootImageDecision::OutOfScope(
+            "boot images of this platform are not updated",
+        )),
     }
 }
 
@@ -179,7 +193,9 @@ fn architecture<'a>(
     let Some(labels) = annotations.and_then(|annotations| annotations.get(AUTOSCALER_LABELS)) else {
         return Ok((!inputs.is_multi_architecture).then_some(inputs.architecture));
     };
-    let named = labels.split(',').find_map(|label| label.trim().strip_prefix(ARCHITECTURE_LABEL));
+    let named = labels
+        .split(',')
+        .find_map(|label| label.trim().strip_prefix(ARCHITECTURE_LABEL));
     let named = named.ok_or_else(|| BootImageError::NoArchitecture(labels.clone()))?;
     match named {
         "amd64" => Ok(Some("x86_64")),
@@ -201,7 +217,9 @@ fn gcp(spec: &Value, stream: StreamArchitecture<'_>) -> Result<BootImageDecision
             continue;
         }
         if !found.starts_with(GCP_IMAGES) {
-            return Ok(BootImageDecision::Skipped(format!("its image {found:?} is not the vendor's")));
+            return Ok(BootImageDecision::Skipped(format!(
+                "its image {found:?} is not the vendor's"
+            )));
         }
         disk["image"] = json!(image);
     }
@@ -212,7 +230,9 @@ fn gcp(spec: &Value, stream: StreamArchitecture<'_>) -> Result<BootImageDecision
 fn aws(spec: &Value, stream: StreamArchitecture<'_>) -> Result<BootImageDecision, BootImageError> {
     let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str);
     let Some(id) = text("/ami/id") else {
-        return Ok(BootImageDecision::Skipped("its AMI is not named by its ID".to_owned()));
+        return Ok(BootImageDecision::Skipped(
+            "its AMI is not named by its ID".to_owned(),
+        ));
     };
     let current = stream.aws(text("/placement/region").unwrap_or_default());
     Ok(match current {
@@ -227,7 +247,9 @@ pub(super) fn update(spec: &Value, wanted: Value) -> Result<BootImageDecision, B
         return Ok(BootImageDecision::Current);
     }
     let secret = spec.pointer("/userDataSecret/name").and_then(Value::as_str);
-    let secret = secret.filter(|name| !name.is_empty()).ok_or(BootImageError::NoUserData)?;
+    let secret = secret
+        .filter(|name| !name.is_empty())
+        .ok_or(BootImageError::NoUserData)?;
     Ok(BootImageDecision::Update(Box::new(BootImageUpdate {
         provider_spec: wanted,
         user_data_secret: secret.to_owned(),

@@ -28,7 +28,10 @@ pub struct PlatformSupport {
 /// Returns what the platform supports; `None` if boot images are not updated on it.
 pub fn support(infrastructure: &Infrastructure) -> Option<PlatformSupport> {
     let platform = infrastructure.status.as_ref()?.platform_status.as_ref()?;
-    let azure = platform.azure.as_ref().and_then(|azure| azure.extra.get("cloudName"));
+    let azure = platform
+        .azure
+        .as_ref()
+        .and_then(|azure| azure.extra.get("cloudName"));
     match platform.type_.as_str() {
         "Azure" if azure.and_then(|name| name.as_str()) == Some(AZURE_STACK) => None,
         "AWS" | "GCP" | "Azure" => Some(PlatformSupport { control_plane: true }),
@@ -67,14 +70,16 @@ pub fn status(
     let before = before.and_then(|managed| managed.machine_managers.clone());
     let by_user = |kind| chosen.and_then(|chosen| manager(chosen, kind));
     let workers = by_user(MachineSetKind::MachineSet);
-    let was_off = before
-        .as_deref()
-        .is_none_or(|before| manager(before, MachineSetKind::MachineSet).is_some_and(|one| one.selection.mode == NONE));
+    let was_off = before.as_deref().is_none_or(|before| {
+        manager(before, MachineSetKind::MachineSet).is_some_and(|one| one.selection.mode == NONE)
+    });
     let is_opt_in = workers.is_none() && was_off;
     let mut managers = before.unwrap_or_default();
     merge(
         &mut managers,
-        workers.cloned().unwrap_or_else(|| of_mode(MachineSetKind::MachineSet, ALL)),
+        workers
+            .cloned()
+            .unwrap_or_else(|| of_mode(MachineSetKind::MachineSet, ALL)),
     );
     if control_plane_gate && support.control_plane {
         let kind = MachineSetKind::ControlPlaneMachineSet;
@@ -141,7 +146,10 @@ mod tests {
     use super::*;
 
     fn infrastructure(platform: &Value) -> Infrastructure {
-        serde_json::from_value(json!({"metadata": {"name": "cluster"}, "status": {"platformStatus": platform}})).unwrap()
+        serde_json::from_value(
+            json!({"metadata": {"name": "cluster"}, "status": {"platformStatus": platform}}),
+        )
+        .unwrap()
     }
 
     fn one(resource: &str, mode: &str) -> Value {
@@ -175,7 +183,14 @@ mod tests {
         let (workers, masters) = ("machinesets", "controlplanemachinesets");
         let none = Value::Null;
         for (name, spec, before, gate, expected, is_opt_in) in [
-            ("a new cluster", none.clone(), none.clone(), false, "machinesets=All", true),
+            (
+                "a new cluster",
+                none.clone(),
+                none.clone(),
+                false,
+                "machinesets=All",
+                true,
+            ),
             (
                 "an upgrade turns them on",
                 none.clone(),
@@ -192,8 +207,22 @@ mod tests {
                 "machinesets=All",
                 false,
             ),
-            ("off", json!([one(workers, "None")]), none.clone(), false, "machinesets=None", false),
-            ("all of them off", json!([]), json!([one(workers, "All")]), true, "", false),
+            (
+                "off",
+                json!([one(workers, "None")]),
+                none.clone(),
+                false,
+                "machinesets=None",
+                false,
+            ),
+            (
+                "all of them off",
+                json!([]),
+                json!([one(workers, "All")]),
+                true,
+                "",
+                false,
+            ),
             (
                 "with the control plane",
                 json!([one(masters, "All")]),
@@ -231,8 +260,14 @@ mod tests {
         for (platform, expected) in [
             (json!({"type": "AWS"}), Some(true)),
             (json!({"type": "GCP"}), Some(true)),
-            (json!({"type": "Azure", "azure": {"cloudName": "AzurePublicCloud"}}), Some(true)),
-            (json!({"type": "Azure", "azure": {"cloudName": "AzureStackCloud"}}), None),
+            (
+                json!({"type": "Azure", "azure": {"cloudName": "AzurePublicCloud"}}),
+                Some(true),
+            ),
+            (
+                json!({"type": "Azure", "azure": {"cloudName": "AzureStackCloud"}}),
+                None,
+            ),
             (json!({"type": "VSphere"}), Some(false)),
             (json!({"type": "BareMetal"}), None),
         ] {
@@ -240,7 +275,11 @@ mod tests {
             assert_eq!(found, expected, "{platform}");
         }
         let plain = settings(&Value::Null, &Value::Null);
-        assert_eq!(status(&plain, None, true), None, "a cluster without an Infrastructure");
+        assert_eq!(
+            status(&plain, None, true),
+            None,
+            "a cluster without an Infrastructure"
+        );
     }
 
     #[test]
@@ -252,10 +291,18 @@ mod tests {
             ("all", json!([one("machinesets", "All")]), true, true),
             ("some", partial, true, false),
             ("none", json!([one("machinesets", "None")]), false, false),
-            ("another kind", json!([one("controlplanemachinesets", "All")]), false, false),
+            (
+                "another kind",
+                json!([one("controlplanemachinesets", "All")]),
+                false,
+                false,
+            ),
             ("off", json!([]), false, false),
         ] {
-            let managed = settings(&Value::Null, &managers).status.unwrap().managed_boot_images_status;
+            let managed = settings(&Value::Null, &managers)
+                .status
+                .unwrap()
+                .managed_boot_images_status;
             let selector = enrolled(managed.as_ref(), MachineSetKind::MachineSet).unwrap();
             let is_enrolled = |labels| selector.as_ref().is_some_and(|selector| selector.matches(labels));
             assert_eq!(is_enrolled(Some(&labels)), labelled, "{name}");

@@ -64,7 +64,9 @@ const COMPLETED: &str = "Completed";
 /// Returns the release that the cluster was installed with, as `x.y.z`: the oldest update that completed.
 pub fn installed_version(version: Option<&ClusterVersion>) -> String {
     let history = version.and_then(|version| version.status.as_ref());
-    let history = history.map(|status| status.history.as_slice()).unwrap_or_default();
+    let history = history
+        .map(|status| status.history.as_slice())
+        .unwrap_or_default();
     let completed = history.iter().rev().find(|entry| entry.state == COMPLETED);
     let found = completed.or(history.last()).map(|entry| entry.version.as_str());
     let found = found.and_then(BootImageVersion::parse).unwrap_or(UNKNOWN_VERSION);
@@ -415,13 +417,18 @@ mod tests {
     #[test]
     fn the_installed_version_is_the_oldest_that_completed() {
         let version = |history: Value| -> ClusterVersion {
-            serde_json::from_value(json!({"metadata": {"name": "version"}, "status": {"history": history}})).unwrap()
+            serde_json::from_value(json!({"metadata": {"name": "version"}, "status": {"history": history}}))
+                .unwrap()
         };
         let entry = |state: &str, version: &str| json!({"state": state, "version": version});
         for (name, history, expected) in [
             (
                 "the oldest",
-                json!([entry("Partial", "4.22.0"), entry("Completed", "4.21.3"), entry("Completed", "4.12.7")]),
+                json!([
+                    entry("Partial", "4.22.0"),
+                    entry("Completed", "4.21.3"),
+                    entry("Completed", "4.12.7")
+                ]),
                 "4.12.7",
             ),
             (
@@ -429,7 +436,11 @@ mod tests {
                 json!([entry("Completed", "4.13.0"), entry("Partial", "4.12.7")]),
                 "4.13.0",
             ),
-            ("still installing", json!([entry("Partial", "4.20.0-rc.1")]), "4.20.0"),
+            (
+                "still installing",
+                json!([entry("Partial", "4.20.0-rc.1")]),
+                "4.20.0",
+            ),
             ("no history", json!([]), "0.0.0"),
             ("not a version", json!([entry("Completed", "nightly")]), "0.0.0"),
         ] {

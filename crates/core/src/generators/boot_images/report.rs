@@ -50,13 +50,20 @@ pub struct BootImageReport {
 impl BootImageReport {
     fn errors(&self) -> Vec<&str> {
         let own = self.error.iter();
-        let all = own.chain(&self.control_plane.errors).chain(&self.machine_sets.errors);
+        let all = own
+            .chain(&self.control_plane.errors)
+            .chain(&self.machine_sets.errors);
         all.map(String::as_str).collect()
     }
 }
 
 /// Returns the conditions after a reconcile. Those of other writers are kept, as are the times of unchanged ones.
-pub fn conditions(before: &[Condition], report: &BootImageReport, reason: &str, now: &Time) -> Vec<Condition> {
+pub fn conditions(
+    before: &[Condition],
+    report: &BootImageReport,
+    reason: &str,
+    now: &Time,
+) -> Vec<Condition> {
     // Templates of the Cluster API are not updated.
     let others = BootImageCounts::default();
     let counts = [
@@ -65,7 +72,10 @@ pub fn conditions(before: &[Condition], report: &BootImageReport, reason: &str, 
         (&others, "CAPI MachineSets"),
         (&others, "CAPI MachineDeployments"),
     ];
-    let progress: Vec<String> = counts.iter().map(|(counts, kind)| counts.progress(kind)).collect();
+    let progress: Vec<String> = counts
+        .iter()
+        .map(|(counts, kind)| counts.progress(kind))
+        .collect();
     let degraded: Vec<String> = counts
         .iter()
         .map(|(counts, kind)| format!("{} Degraded {kind}", counts.errors.len()))
@@ -79,8 +89,16 @@ pub fn conditions(before: &[Condition], report: &BootImageReport, reason: &str, 
     let as_status = |holds| if holds { truth::TRUE } else { truth::FALSE };
     let mut after = before.to_vec();
     for (type_, status, message) in [
-        (condition::BOOT_IMAGE_UPDATE_PROGRESSING, as_status(!is_finished), progress.join(" | ")),
-        (condition::BOOT_IMAGE_UPDATE_DEGRADED, as_status(!errors.is_empty()), degraded),
+        (
+            condition::BOOT_IMAGE_UPDATE_PROGRESSING,
+            as_status(!is_finished),
+            progress.join(" | "),
+        ),
+        (
+            condition::BOOT_IMAGE_UPDATE_DEGRADED,
+            as_status(!errors.is_empty()),
+            degraded,
+        ),
     ] {
         let new = Condition {
             last_transition_time: now.clone(),
@@ -190,24 +208,46 @@ mod tests {
     #[test]
     fn the_record_advances_only_if_every_template_was_updated() {
         let automatic = |version: &str| -> BootImageSkewEnforcementStatus {
-            serde_json::from_value(json!({"mode": "Automatic", "automatic": {"ocpVersion": version}})).unwrap()
+            serde_json::from_value(json!({"mode": "Automatic", "automatic": {"ocpVersion": version}}))
+                .unwrap()
         };
-        let manual = serde_json::from_value(json!({"mode": "Manual", "manual": {"mode": "OCPVersion", "ocpVersion": "4.14.0"}}));
+        let manual = serde_json::from_value(
+            json!({"mode": "Manual", "manual": {"mode": "OCPVersion", "ocpVersion": "4.14.0"}}),
+        );
         let manual: BootImageSkewEnforcementStatus = manual.unwrap();
         let not_examined = BootImageCounts {
             not_examined: 1,
             ..counts(2, 2, 1, &[])
         };
         for (name, enforced, counts, expected) in [
-            ("all updated", automatic("4.12.0"), counts(2, 2, 0, &[]), Some("4.21.3")),
-            ("recorded already", automatic("4.21.3"), counts(2, 2, 0, &[]), None),
-            ("one left out", automatic("4.21.3"), counts(2, 2, 1, &[]), Some("4.12.0")),
+            (
+                "all updated",
+                automatic("4.12.0"),
+                counts(2, 2, 0, &[]),
+                Some("4.21.3"),
+            ),
+            (
+                "recorded already",
+                automatic("4.21.3"),
+                counts(2, 2, 0, &[]),
+                None,
+            ),
+            (
+                "one left out",
+                automatic("4.21.3"),
+                counts(2, 2, 1, &[]),
+                Some("4.12.0"),
+            ),
             ("one failed", automatic("4.12.0"), counts(2, 1, 0, &["no"]), None),
             ("one not examined", automatic("4.12.0"), not_examined, None),
             ("not automatic", manual, counts(2, 2, 0, &[]), None),
         ] {
             let record = skew_record(Some(&enforced), &counts, "4.21.3-rc.1", "4.12.0");
-            assert_eq!(record.map(|record| record.ocp_version).as_deref(), expected, "{name}");
+            assert_eq!(
+                record.map(|record| record.ocp_version).as_deref(),
+                expected,
+                "{name}"
+            );
         }
     }
 }

@@ -14,7 +14,11 @@ impl<'a> StreamArchitecture<'a> {
     /// Returns the path of the image on GCP.
     pub fn gcp(self) -> Option<String> {
         let text = |member: &str| self.0.pointer(&format!("/images/gcp/{member}"))?.as_str();
-        Some(format!("projects/{}/global/images/{}", text("project")?, text("name")?))
+        Some(format!(
+            "projects/{}/global/images/{}",
+            text("project")?,
+            text("name")?
+        ))
     }
 
     /// Returns the AMI of a region.

@@ -6,9 +6,7 @@ const OWN_GCP: &str = "projects/rhcos-cloud/global/images/rhcos-9-6-20260101-0-g
 const NEW_GCP: &str = "projects/rhcos-cloud/global/images/rhcos-9-6-20260210-0-gcp-x86-64";
 
 fn stream() -> Value {
-    let azure = |offer: &str, sku: &str| {
-        json!({"publisher": if offer == "aro4" { "azureopenshift" } else { "redhat" }, "offer": offer, "sku": sku, "version": "9.6.20260210"})
-    };
+    let azure = |offer: &str, sku: &str| json!({"publisher": if offer == "aro4" { "azureopenshift" } else { "redhat" }, "offer": offer, "sku": sku, "version": "9.6.20260210"});
     json!({"architectures": {
         "x86_64": {
             "images": {
@@ -30,8 +28,10 @@ fn set(metadata: &Value, provider_spec: &Value) -> (ObjectMeta, Map<String, Valu
         "spec": {"providerSpec": {"value": provider_spec}},
     }});
     (
-        serde_json::from_value(json!({"name": "workers", "labels": metadata["labels"], "annotations": metadata["annotations"],
-            "ownerReferences": metadata["ownerReferences"]}))
+        serde_json::from_value(
+            json!({"name": "workers", "labels": metadata["labels"], "annotations": metadata["annotations"],
+            "ownerReferences": metadata["ownerReferences"]}),
+        )
         .unwrap(),
         spec.as_object().unwrap().clone(),
     )
@@ -79,7 +79,12 @@ fn templates_that_are_not_managed_are_left_alone() {
     let old = gcp_spec(OWN_GCP);
     let architecture = |labels: &str| json!({"annotations": {AUTOSCALER_LABELS: labels}});
     for (name, multi, metadata, expected) in [
-        ("an ordinary one", false, json!({}), format!("update: {NEW_GCP} data")),
+        (
+            "an ordinary one",
+            false,
+            json!({}),
+            format!("update: {NEW_GCP} data"),
+        ),
         (
             "of another owner",
             false,
@@ -146,12 +151,18 @@ fn templates_that_are_not_managed_are_left_alone() {
 #[test]
 fn images_are_replaced_by_platform_and_those_of_administrators_are_not() {
     let azure = |image: Value| json!({"image": image, "userDataSecret": {"name": "worker-user-data"}});
-    let uploaded = |id: &str| azure(json!({"resourceID": id, "offer": "", "publisher": "", "sku": "", "version": "", "type": ""}));
-    let paid = |offer: &str, sku: &str| {
-        azure(json!({"publisher": "redhat", "offer": offer, "sku": sku, "version": "1", "type": "MarketplaceWithPlan"}))
+    let uploaded = |id: &str| {
+        azure(json!({"resourceID": id, "offer": "", "publisher": "", "sku": "", "version": "", "type": ""}))
     };
-    let current = azure(json!({"publisher": "azureopenshift", "offer": "aro4", "sku": "420-v2",
-        "version": "9.6.20260210", "type": "MarketplaceNoPlan"}));
+    let paid = |offer: &str, sku: &str| {
+        azure(
+            json!({"publisher": "redhat", "offer": offer, "sku": sku, "version": "1", "type": "MarketplaceWithPlan"}),
+        )
+    };
+    let current = azure(
+        json!({"publisher": "azureopenshift", "offer": "aro4", "sku": "420-v2",
+        "version": "9.6.20260210", "type": "MarketplaceNoPlan"}),
+    );
     let mut confidential = current.clone();
     confidential["securityProfile"] = json!({"settings": {"securityType": "ConfidentialVM"}});
     let aws = |ami: Value| json!({"ami": ami, "placement": {"region": "eu-central-1"}});
@@ -207,7 +218,12 @@ fn images_are_replaced_by_platform_and_those_of_administrators_are_not() {
             azure(json!({"publisher": "me", "offer": "golden"})),
             "error: could not determine azure marketplace variant, cannot update boot images",
         ),
-        ("confidential machines", "Azure", confidential, "out of scope: its machines have a security type"),
+        (
+            "confidential machines",
+            "Azure",
+            confidential,
+            "out of scope: its machines have a security type",
+        ),
         ("current", "AWS", aws(json!({"id": "ami-new"})), "current"),
         (
             "an AMI that only EC2 knows",
@@ -228,7 +244,11 @@ fn images_are_replaced_by_platform_and_those_of_administrators_are_not() {
             "not examined: templates of virtual machines are not replaced",
         ),
     ] {
-        assert_eq!(decided(platform, false, &json!({}), &spec), expected, "{platform}: {name}");
+        assert_eq!(
+            decided(platform, false, &json!({}), &spec),
+            expected,
+            "{platform}: {name}"
+        );
     }
 }
 
@@ -248,7 +268,17 @@ fn the_control_plane_has_its_template_elsewhere_and_is_never_skipped() {
         architecture: "x86_64",
     };
     let kind = MachineSetKind::ControlPlaneMachineSet;
-    let of = |spec: &Map<String, Value>| decide(MachineSetView { kind, metadata: &metadata, spec }, &inputs).unwrap();
+    let of = |spec: &Map<String, Value>| {
+        decide(
+            MachineSetView {
+                kind,
+                metadata: &metadata,
+                spec,
+            },
+            &inputs,
+        )
+        .unwrap()
+    };
     let old = spec(OWN_GCP);
     let BootImageDecision::Update(update) = of(&old) else {
         panic!("no update")
