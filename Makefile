@@ -24,6 +24,7 @@ test: setup ## Run all tests that need only Rust
 .PHONY: e2e
 e2e: ## Run the suites against real components, which it installs (as root, on Debian)
 	e2e/run
+	e2e/alerts/run
 	e2e/story/run
 	e2e/install/run
 	e2e/switch/run

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
@@ -21,6 +21,7 @@ use mco_api::vocabulary::{labels, names};
 use mco_api::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfigPool, MachineConfiguration, plain,
 };
+use mco_core::generators::registry_pull_secret;
 use mco_runtime::with_backoff;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -126,6 +127,7 @@ impl Watches {
             self.follow_named::<ConfigMap>(namespace, name);
         }
         self.follow_named::<Secret>(names::CONFIG_NAMESPACE, names::secret::PULL_SECRET);
+        self.follow_named::<ServiceAccount>(names::NAMESPACE, registry_pull_secret::SERVICE_ACCOUNT);
         for role in CONTROL_PLANE_NODES {
             if self.watched.insert(format!("Node/{role}")) {
                 let nodes = Api::all_with(self.client.clone(), &ApiResource::erase::<Node>(&()));

@@ -32,6 +32,9 @@ pub const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suff
 /// On a MachineConfig or MachineOSConfig: the operating system image that came with the installation, by digest.
 pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
 
+/// On the MachineConfiguration: when a default turned on the updates of boot images.
+pub const BOOT_IMAGES_OPTED_IN: &str = "machineconfiguration.openshift.io/boot-image-updates-opted-in-at";
+
 /// On a user-data secret: the Ignition version that its stub was converted to.
 pub const STUB_UPGRADED_TO: &str = "machineconfiguration.openshift.io/stub-ignition-upgraded-to";
 

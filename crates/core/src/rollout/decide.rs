@@ -137,6 +137,9 @@ fn plan_members(view: &RolloutView<'_>, pool: &PoolView<'_>, started: &HashSet<S
             .retain(|taken| !quarantined.contains(taken.node.as_str()));
     }
     sync_taints_and_topology(&mut plan, view, pool, &target);
+    let joining = view.unmanaged.iter();
+    plan.actions
+        .extend(joining.filter_map(|node| first_boot::join_from_no_pool(view, pool, node)));
     choose(&mut plan, view, pool, &target, rules);
     let announcement = plan.announcement(|_| true);
     plan.events.extend(announcement);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use mco_core::config::manifest::LARGEST_FILE;
+use mco_core::config::remote::ContentKey;
 use mco_daemon::agent::{self, AgentOptions, KubeletCheck};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::firstboot::{self, FirstBoot as Completed};
@@ -31,6 +32,7 @@ use crate::cli::daemon::{
 use crate::input::count;
 use crate::log::Log;
 use crate::output::{self, CommandOutcome};
+use crate::remote;
 
 /// Timeout of a graceful shutdown, slightly below the pod's termination grace period. An interrupted step is completed
 /// or rolled back by the next start.
@@ -241,14 +243,14 @@ fn in_root(arguments: &InRoot) -> anyhow::Result<CommandOutcome> {
 
 fn once_from(arguments: &OnceFrom) -> anyhow::Result<CommandOutcome> {
     let file = arguments.file.display().to_string();
-    let size = fs::metadata(&arguments.file)
-        .with_context(|| format!("cannot read {file}"))?
-        .len();
-    if size > LARGEST_FILE as u64 {
-        bail!("{file}: {size} bytes are too much for a configuration; the limit is {LARGEST_FILE} bytes");
-    }
-    let bytes = fs::read(&arguments.file).with_context(|| format!("cannot read {file}"))?;
-    let config = NodeConfig::from_document(&file, &bytes)?;
+    let bytes = if file.contains("://") {
+        fetched(&file, arguments)?
+    } else {
+        read(&file, arguments)?
+    };
+    // The name of a config is that of its file, without what follows the path of a URL.
+    let name = file.split(['?', '#']).next().unwrap_or(&file);
+    let config = NodeConfig::from_document(name, &bytes)?;
     let reboots = reboot_policy(arguments.skip_reboot);
     let applied = once::apply(&machine(&arguments.machine)?, &config, reboots, &Uninterrupted)
         .with_context(|| format!("{} was not applied", config.name()))?;
@@ -264,6 +266,33 @@ fn once_from(arguments: &OnceFrom) -> anyhow::Result<CommandOutcome> {
         }
     })?;
     Ok(CommandOutcome::Done)
+}
+
+fn fetched(url: &str, arguments: &OnceFrom) -> anyhow::Result<Vec<u8>> {
+    let Some(hash) = &arguments.hash else {
+        bail!("a configuration at a URL is applied only if it has the hash that --hash names");
+    };
+    let (authorities, networks) = (arguments.contents_ca.as_deref(), &arguments.contents_networks);
+    remote::fetch_verified(url, hash, authorities, networks)
+}
+
+fn read(file: &str, arguments: &OnceFrom) -> anyhow::Result<Vec<u8>> {
+    let size = fs::metadata(&arguments.file)
+        .with_context(|| format!("cannot read {file}"))?
+        .len();
+    if size > LARGEST_FILE as u64 {
+        bail!("{file}: {size} bytes are too much for a configuration; the limit is {LARGEST_FILE} bytes");
+    }
+    let bytes = fs::read(&arguments.file).with_context(|| format!("cannot read {file}"))?;
+    if let Some(hash) = &arguments.hash {
+        let key = ContentKey {
+            hash: hash.clone(),
+            compression: String::new(),
+        };
+        key.verify(&bytes)
+            .with_context(|| format!("{file} is not applied"))?;
+    }
+    Ok(bytes)
 }
 
 fn validate(arguments: &DaemonValidate) -> anyhow::Result<CommandOutcome> {

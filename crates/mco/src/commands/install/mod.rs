@@ -57,6 +57,7 @@ fn objects(arguments: &InstallArguments, profile: ClusterProfile) -> Vec<Value> 
         log_level: LogLevel::default(),
         profile,
         chosen_base: arguments.profile.base,
+        tls: None,
     };
     let mut objects = if arguments.removal {
         output::aside(
