@@ -29,6 +29,7 @@ e2e: ## Run the suites against real components, which it installs (as root, on D
 	e2e/install/run
 	e2e/switch/run
 	e2e/rollout/run
+	e2e/gates/run
 	e2e/cluster/run --profile full
 	e2e/image/run
 	e2e/firstboot/run

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use mco_api::vocabulary::annotations::{self, DRIFT_POLICY};
 use mco_api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
 use mco_core::rollout::node_progress::{StageReport, stages};
+use mco_core::rollout::policy::{self, PolicyOverview, PoolRolloutOverview};
 use mco_core::rollout::{NodeView, RolloutView};
 
 use crate::drift::{self, Drift};
@@ -20,6 +21,8 @@ pub struct Snapshot {
     pub pools: Vec<PoolOverview>,
     pub paused: Vec<String>,
     pub nodes: BTreeMap<String, NodeDetails>,
+    /// By name.
+    pub policies: Vec<PolicyOverview>,
     /// Failed reads, each as a sentence.
     pub trouble: Vec<String>,
     /// Whether every kind was listed once, or access was denied.
@@ -89,6 +92,7 @@ impl Snapshot {
             paused: paused.map(|pool| pool.name.to_owned()).collect(),
             pools: overviews,
             nodes: details,
+            policies: policy::overviews(&view),
             trouble: Vec::new(),
             complete: true,
         }
@@ -96,6 +100,14 @@ impl Snapshot {
 
     pub fn pool(&self, name: &str) -> Option<&PoolOverview> {
         self.pools.iter().find(|pool| pool.name == name)
+    }
+
+    /// Returns the rollout of a pool under its policy, and the name of that; `None` without a policy.
+    pub fn rollout(&self, pool: &str) -> Option<(&str, &PoolRolloutOverview)> {
+        self.policies.iter().find_map(|policy| {
+            let rollout = policy.pools.iter().find(|rollout| rollout.name == pool)?;
+            Some((policy.name.as_str(), rollout))
+        })
     }
 
     /// Returns a node's details and its overview within its pool.

@@ -13,6 +13,10 @@ pub fn pool(name: &str) -> String {
     format!("/pools/{}", encoded(name))
 }
 
+pub fn policy(name: &str) -> String {
+    format!("/policies/{}", encoded(name))
+}
+
 pub fn node(name: &str) -> String {
     format!("/nodes/{}", encoded(name))
 }

@@ -10,6 +10,7 @@ use mco_client::text::{ago, count};
 use mco_core::rollout::node_progress::UpdateStage;
 
 use super::overview::{Card, card};
+use super::policy::RolloutPanel;
 use super::{Frame, Text, Tone, link, tone};
 
 /// Rows per page, so that a page stays small for a pool of any size.
@@ -26,6 +27,8 @@ const COLUMNS: usize = 50;
 pub struct PoolPage {
     pub frame: Frame,
     pub card: Card,
+    /// The rollout under a RolloutPolicy; `None` without one.
+    pub rollout: Option<RolloutPanel>,
     pub map: Option<Map>,
     pub filters: Vec<Filter>,
     pub stages: [&'static str; 5],
@@ -141,6 +144,9 @@ pub fn pool(
     let csrf = steers.map(|viewer| viewer.csrf.clone());
     Some(PoolPage {
         card: card(pool, now),
+        rollout: snapshot
+            .rollout(name)
+            .map(|(policy, rollout)| RolloutPanel::on_pool_page(policy, rollout)),
         map: MAPPED.contains(&pool.nodes.len()).then(|| map(pool)),
         filters: filters(pool, choice),
         stages: UpdateStage::ALL.map(UpdateStage::as_str),

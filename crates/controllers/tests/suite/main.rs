@@ -8,6 +8,7 @@ mod control_plane;
 mod controller_config;
 mod drains;
 mod feature_gates;
+mod fleetlock;
 mod generated;
 mod generators;
 mod image_policies;

@@ -24,6 +24,7 @@ mod plan;
 pub mod policy;
 pub mod pool_status;
 mod pool_validation;
+mod reboot_lock;
 pub mod stage_ahead;
 pub mod target;
 mod view;

@@ -181,7 +181,7 @@ impl<S: Borrow<str> + PartialEq> NodeAnnotations<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rollout::drain::CordonOrigin;
+    use crate::rollout::drain::{CordonOrigin, DrainMarks};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -200,6 +200,8 @@ mod tests {
             since: at(since),
             cordon: CordonOrigin::Made,
             waiting_for: Some("pod a/b".to_owned()),
+            marks: DrainMarks::default(),
+            evict_after: None,
         };
         record.to_annotation()
     }

@@ -493,6 +493,11 @@ fn what_can_never_proceed_is_refused_with_field_and_remedy() {
         ),
         (json!({"confirm": {"deadline": ""}}), "spec.confirm.deadline"),
         (json!({"drain": {"timeout": "x"}}), "spec.drain.timeout"),
+        (json!({"drain": {"onTimeout": "Skip"}}), "spec.drain.timeout"),
+        (
+            json!({"drain": {"excludeFromLoadBalancers": "2h"}}),
+            "spec.drain.excludeFromLoadBalancers",
+        ),
         (json!({"notify": [{}]}), "spec.notify[0].secretRef.name"),
         (json!({"poolSelector": null}), "spec.poolSelector"),
     ] {

@@ -7,12 +7,14 @@
 //! [`admit_policy`] refuses a policy that could never proceed.
 
 mod budgets;
+mod confirm;
 mod control;
 mod cron;
 mod failures;
 mod gates;
 mod hold;
 mod order;
+mod overview;
 mod rules;
 mod status;
 mod text;
@@ -35,7 +37,11 @@ use crate::config::selector::Selector;
 pub use control::{PoolControl, RolloutControl};
 pub use gates::{GateObservation, due as gates_due, merge as merge_gate};
 pub use hold::{PolicyCause, PolicyHold};
-pub(super) use rules::{PoolRules, effective_target, forecast};
+pub use overview::{
+    BudgetOverview, BudgetUse, GateOverview, GateState, PolicyOverview, PoolRolloutOverview, WaveOverview,
+    WaveState, WindowOverview, overviews,
+};
+pub(super) use rules::{PoolRules, confirm_deadline, effective_target, forecast};
 pub use status::{PolicyChange, PolicyReport, next_status};
 pub use text::{duration_of, in_words};
 pub use validate::admit_policy;
