@@ -67,7 +67,11 @@ async fn ensure_service(registry: &ObjectRegistry) -> Result<(), ApiError> {
     ensure_target(registry, &target, object).await
 }
 
-async fn ensure_target(registry: &ObjectRegistry, target: &ObjectTarget, object: Value) -> Result<(), ApiError> {
+async fn ensure_target(
+    registry: &ObjectRegistry,
+    target: &ObjectTarget,
+    object: Value,
+) -> Result<(), ApiError> {
     if registry.get(target).is_ok() {
         return Ok(());
     }

@@ -90,7 +90,11 @@ impl Attempt {
             let names: Vec<String> = faults.iter().map(ToString::to_string).collect();
             command.args(["--without-faults", &names.join(",")]);
         }
-        let Output { status, stdout, stderr } = command.output().context("starting the simulation")?;
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = command.output().context("starting the simulation")?;
         let text = String::from_utf8_lossy(&stdout).into_owned();
         let errors = String::from_utf8_lossy(&stderr);
         anyhow::ensure!(
@@ -157,10 +161,7 @@ fn shorten(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         }
     }
     let story = of(&without, &faults);
-    println!(
-        "seed {seed} fails: {}",
-        shortest.violation().unwrap_or_default()
-    );
+    println!("seed {seed} fails: {}", shortest.violation().unwrap_or_default());
     let kinds: Vec<String> = story.faults.iter().map(ToString::to_string).collect();
     println!("  failures of requests: {}", kinds.join(", "));
     for (number, at, incident) in &story.incidents {

@@ -154,7 +154,8 @@ impl Cast {
         let names = names.chain((0..story.workers).map(|number| format!("worker-{number}")));
         let names: Vec<String> = names.collect();
         let limit = story.max_unavailable;
-        self.patch_pool("worker", json!({"maxUnavailable": limit})).await?;
+        self.patch_pool("worker", json!({"maxUnavailable": limit}))
+            .await?;
         for name in names {
             self.join(&name).await?;
         }
@@ -165,7 +166,11 @@ impl Cast {
     }
 
     async fn join(&mut self, name: &str) -> anyhow::Result<()> {
-        let role = if name.starts_with("master") { "master" } else { "worker" };
+        let role = if name.starts_with("master") {
+            "master"
+        } else {
+            "worker"
+        };
         fleet::create(&self.admin, &[SimulatedNodeSpec::new(name, role)]).await?;
         let replica = Replica {
             link: Link::new(&self.world, name, Some(name)),
@@ -263,7 +268,9 @@ impl Cast {
                 }
             }
             Incident::Partition { client, time } => {
-                let number = client.strip_prefix("controller-").and_then(|number| number.parse().ok());
+                let number = client
+                    .strip_prefix("controller-")
+                    .and_then(|number| number.parse().ok());
                 let replica = match number {
                     Some(number) => self.controllers.get::<usize>(number),
                     None => self.daemons.get(&client),
@@ -280,7 +287,8 @@ impl Cast {
     async fn undo(&mut self, later: &Later) -> anyhow::Result<()> {
         match later {
             Later::Uncordon(node) => {
-                self.world.log(format!("INCIDENT: node {node} is uncordoned"), true);
+                self.world
+                    .log(format!("INCIDENT: node {node} is uncordoned"), true);
                 self.world.set_cordoned(node, false);
                 self.set_unschedulable(node, false).await?;
             }
@@ -392,7 +400,10 @@ impl Cast {
             let target = &targets[if is_master { "master" } else { "worker" }];
             if view.current_config != target || view.state != "Done" {
                 let state = view.state;
-                return Some(format!("node {} is {state} with {}", view.name, view.current_config));
+                return Some(format!(
+                    "node {} is {state} with {}",
+                    view.name, view.current_config
+                ));
             }
             if view.is_unschedulable() {
                 return Some(format!("node {} is still cordoned", view.name));
@@ -451,7 +462,8 @@ impl Cast {
             ..PatchParams::default()
         };
         nodes.patch(name, &parameters, &Patch::Merge(patch)).await?;
-        self.world.observe("the administrator", &format!("/api/v1/nodes/{name}"));
+        self.world
+            .observe("the administrator", &format!("/api/v1/nodes/{name}"));
         Ok(())
     }
 

@@ -193,7 +193,11 @@ impl World {
     }
 
     fn limit(&self, pool: &str) -> usize {
-        if pool == "master" { 1 } else { self.story.max_unavailable }
+        if pool == "master" {
+            1
+        } else {
+            self.story.max_unavailable
+        }
     }
 }
 
@@ -206,7 +210,8 @@ impl WorldState {
     /// In a paused pool no node is sent to another config.
     fn pauses(&self, name: &str, before: Option<&NodeState>, now: &NodeState) -> Option<String> {
         let since = self.paused.get(now.pool)?;
-        let is_sent = before.is_some_and(|before| !before.desired.is_empty() && before.desired != now.desired);
+        let is_sent =
+            before.is_some_and(|before| !before.desired.is_empty() && before.desired != now.desired);
         let is_new = now.desired != now.current;
         let is_violated = is_sent && is_new && elapsed() > *since + STALENESS;
         is_violated.then(|| format!("node {name} was sent to {}, and its pool is paused", now.desired))

@@ -20,11 +20,7 @@ const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the k
                            endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
                            guaranteed across distributions of Kubernetes clusters.";
 
-pub(super) async fn run(
-    registry: Arc<ObjectRegistry>,
-    bundle: Arc<str>,
-    mut stopped: watch::Receiver<bool>,
-) {
+pub(super) async fn run(registry: Arc<ObjectRegistry>, bundle: Arc<str>, mut stopped: watch::Receiver<bool>) {
     let mut changes = ["namespaces", "serviceaccounts", "configmaps"]
         .map(|resource| registry.store.subscribe(&Arc::from(resource)));
     let mut result = ReconcileResult::Retry;
@@ -53,7 +49,13 @@ async fn complete(registry: &ObjectRegistry, bundle: &str, namespace: &str) -> R
     let account = target(registry, "serviceaccounts", namespace, SERVICE_ACCOUNT)?;
     if registry.get(&account).is_err() {
         let context = WriteContext::controller("service-account-controller");
-        create(registry, &account, &context, json!({"metadata": {"name": SERVICE_ACCOUNT}})).await?;
+        create(
+            registry,
+            &account,
+            &context,
+            json!({"metadata": {"name": SERVICE_ACCOUNT}}),
+        )
+        .await?;
     }
     let map = target(registry, "configmaps", namespace, ROOT_CA)?;
     let context = WriteContext::controller("root-ca-cert-publisher");
