@@ -31,7 +31,9 @@ const POOLS: [&str; 2] = ["master", "worker"];
 /// The drain record, which is removed with the cordon.
 const RECORD: &str = "machineconfiguration.openshift.io/drain-record";
 /// How long the cluster may take to converge after the last incident.
-const CONVERGENCE: Duration = Duration::from_hours(3);
+const CONVERGENCE: Duration = Duration::from_hours(1);
+/// When a violation is planted.
+const PLANTED: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_secs(5);
 
 /// Plays a story. Must be called once per process, before anything else has used random numbers.
@@ -127,7 +129,7 @@ impl Cast {
             agenda.push((start + at, Step::Incident(incident)));
         }
         if let Some(plant) = self.world.story.plant {
-            agenda.push((start + CHAOS / 2, Step::Plant(plant)));
+            agenda.push((start + PLANTED, Step::Plant(plant)));
         }
         let end = start + CHAOS;
         while let Some(next) = next_of(&mut agenda) {
