@@ -86,7 +86,11 @@ impl LinkState {
     /// Returns true for one in so many, if the kind of failure happens at the moment.
     fn happens(&self, fault: Fault, one_in: u64) -> bool {
         let is_drawn = self.random.lock().below(one_in) == 0;
-        is_drawn && self.world.is_chaos() && self.world.story.faults.contains(&fault)
+        let happens = is_drawn && self.world.is_chaos() && self.world.story.faults.contains(&fault);
+        if happens {
+            self.world.count_failure();
+        }
+        happens
     }
 
     fn delay(&self) -> Duration {
@@ -118,7 +122,7 @@ impl LinkState {
             self.log(&request, "500");
             return Ok(refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"));
         }
-        if fails(Fault::Conflict) && matches!(*request.method(), Method::PUT | Method::PATCH) {
+        if matches!(*request.method(), Method::PUT | Method::PATCH) && fails(Fault::Conflict) {
             self.log(&request, "409");
             return Ok(refused(StatusCode::CONFLICT, "Conflict"));
         }
@@ -130,7 +134,7 @@ impl LinkState {
         if is_write && fails(Fault::Duplicate) {
             response = self.process(&service, &request, is_write, "again").await?;
         }
-        if fails(Fault::LateResponse) && !is_watch {
+        if !is_watch && fails(Fault::LateResponse) {
             sleep(self.delay()).await;
         }
         if is_write && fails(Fault::LostResponse) {

@@ -97,9 +97,10 @@ fn play(arguments: &Arguments) -> anyhow::Result<bool> {
         }
     }
     println!(
-        "seed {}: {} requests, {} writes and incidents, digest {:016x}: {}",
+        "seed {}: {} requests, {} failures, {} writes and incidents, digest {:016x}: {}",
         arguments.seed,
         report.requests,
+        report.failures,
         report.writes,
         report.digest,
         report.violation.as_deref().unwrap_or("ok")

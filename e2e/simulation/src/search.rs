@@ -18,7 +18,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     let next = AtomicU64::new(0);
     let failed: Mutex<Vec<u64>> = Mutex::default();
     let problem: Mutex<Option<anyhow::Error>> = Mutex::default();
-    let requests = AtomicU64::new(0);
+    let (requests, failures) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..available_parallelism().map_or(1, std::num::NonZero::get) {
             scope.spawn(|| {
@@ -30,7 +30,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<bool> {
                     let seed = arguments.seed + number;
                     match Attempt::play(arguments, seed, &arguments.without, &arguments.without_faults) {
                         Ok(attempt) => {
-                            requests.fetch_add(attempt.requests(), Ordering::Relaxed);
+                            requests.fetch_add(attempt.count("requests"), Ordering::Relaxed);
+                            failures.fetch_add(attempt.count("failures"), Ordering::Relaxed);
                             if arguments.count == 1 && attempt.violation().is_none() {
                                 anstream::print!("{}", attempt.text);
                             }
@@ -53,10 +54,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         shorten(arguments, *seed)?;
     }
     println!(
-        "{} stories, {} failed {failed:?}, {} requests, {:.0?}",
+        "{} stories, {} failed {failed:?}, {} requests, {} failures of requests and watches, {:.0?}",
         arguments.count,
         failed.len(),
         requests.load(Ordering::Relaxed),
+        failures.load(Ordering::Relaxed),
         start.elapsed()
     );
     Ok(failed.is_empty())
@@ -121,8 +123,11 @@ impl Attempt {
         Some(violation.split(' ').filter(kept).collect::<Vec<_>>().join(" "))
     }
 
-    fn requests(&self) -> u64 {
-        let number = self.last().split(' ').nth(2);
+    /// Returns the number before a word of the last line.
+    fn count(&self, word: &str) -> u64 {
+        let words: Vec<&str> = self.last().split([' ', ',']).collect();
+        let index = words.iter().position(|found| *found == word);
+        let number = index.and_then(|index| words.get(index.checked_sub(1)?));
         number.and_then(|number| number.parse().ok()).unwrap_or_default()
     }
 }

@@ -41,6 +41,7 @@ struct WorldState {
     /// Of all requests and their outcomes.
     digest: std::hash::DefaultHasher,
     requests: u64,
+    failures: u64,
     writes: u64,
     nodes: BTreeMap<String, NodeState>,
     /// Nodes that the administrator has cordoned.
@@ -69,6 +70,8 @@ pub struct Report {
     /// Equal for equal sequences of requests.
     pub digest: u64,
     pub requests: u64,
+    /// Of requests and watches.
+    pub failures: u64,
     pub writes: u64,
 }
 
@@ -106,6 +109,10 @@ impl World {
         }
     }
 
+    pub fn count_failure(&self) {
+        self.state.lock().failures += 1;
+    }
+
     pub fn violate(&self, what: String) {
         let mut state = self.state.lock();
         if state.violation.is_none() {
@@ -124,6 +131,7 @@ impl World {
             lines: state.lines.clone(),
             digest: state.digest.finish(),
             requests: state.requests,
+            failures: state.failures,
             writes: state.writes,
         }
     }
