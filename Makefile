@@ -55,10 +55,13 @@ bench: ## Measure speed and memory against the budgets
 	scripts/bench-daemon
 
 .PHONY: proof
-proof: ## Examine all states that a power failure may leave, and kill at every step (docs/proof.md)
+proof: ## Power failures, kills at every step, simulated fleets, suites of others (docs/proof.md)
 	MCO_POWER=all $(CARGO) test --release --package mco-daemon --test power -- --nocapture
 	MCO_POWER=all $(CARGO) test --release --package mco-apiserver --lib store::power_tests -- --nocapture
 	MCO_CRASH_POINTS=all MCO_CRASH_RANDOM=2000 $(CARGO) test --release --package mco-daemon --test crash -- --nocapture
+	$(CARGO) run --release --package mco-simulation -- --seed 0 --count 10000
+	e2e/powercut/run --cuts 50
+	e2e/others/run
 
 .PHONY: fuzz
 fuzz: ## Fuzz the parsers and transforms; SECONDS_EACH=60 by default
