@@ -1,7 +1,7 @@
 //! The patch that executes a plan's actions for a node in one write.
 
 use k8s_openapi::api::core::v1::{Node, Taint};
-use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::annotations::{CONFIRM_DEADLINE, node as annotation};
 use mco_api::vocabulary::taints::{self, effect};
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,13 @@ pub fn merge_patch<'p>(node: &Node, actions: impl IntoIterator<Item = &'p NodeAc
     let mut patch = NodePatch::of(node);
     for action in actions {
         match action {
-            NodeAction::SetDesired { config, image, .. } => {
+            NodeAction::SetDesired {
+                config,
+                image,
+                confirm_deadline,
+                ..
+            } => {
+                patch.annotate(CONFIRM_DEADLINE, confirm_deadline.as_deref());
                 patch.annotate(annotation::DESIRED_CONFIG, Some(config));
                 patch.annotate(annotation::DESIRED_IMAGE, image.as_deref());
             }
