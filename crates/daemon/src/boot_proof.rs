@@ -213,7 +213,8 @@ pub fn give_up(
 
 /// Returns whether the deployment of a change is the booted one.
 fn runs_new_deployment(machine: &Machine, journal: &Journal) -> Result<bool, OnceError> {
-    let has_deployments = matches!(machine.os.backend(), OsBackend::RpmOstree | OsBackend::Bootc);
+    // A boot loader has no previous deployment: its change is undone with the files.
+    let has_deployments = machine.os.backend() != OsBackend::PackageMode;
     if !has_deployments || journal.os.is_none() || journal.phase != JournalPhase::AwaitingBoot {
         return Ok(false);
     }

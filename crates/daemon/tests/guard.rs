@@ -53,11 +53,11 @@ fn state(node: &Node) -> Snapshot {
 fn unconfirmed() -> (Node, Snapshot) {
     let node = Node::new();
     let both = [file("/etc/a", "1\n"), file("/etc/b", "1\n")];
-    let old = config_with("old", &files(&both), &json!({"kernelArguments": ["quiet"]}));
+    let old = config_with("old", &files(&both), &json!({}));
     node.apply(&old).unwrap();
     let before = state(&node);
     let changed = [file("/etc/a", "2\n"), file("/etc/new/c", "2\n")];
-    let new = config_with("new", &files(&changed), &json!({"kernelArguments": ["debug"]}));
+    let new = config_with("new", &files(&changed), &json!({}));
     let request = ApplyRequest {
         old: &old,
         new: &new,
