@@ -431,6 +431,7 @@ fn log_actions(pool: &str, actions: &[&NodeAction]) {
                 config,
                 image,
                 because,
+                ..
             } => {
                 let because = match because {
                     Because::Turn => "it is next in order",

@@ -57,6 +57,9 @@ pub const HOLD_PREFIX: &str = "mco.dev/hold.";
 /// controller copies it, or the deadline of the RolloutPolicy, to each Node with its target.
 pub const CONFIRM_DEADLINE: &str = "mco.dev/confirm-deadline";
 
+/// On a Node: the results of the hooks of its last update, as a JSON list.
+pub const HOOKS: &str = "mco.dev/hooks";
+
 /// On a RolloutPolicy: what an administrator has decided about its rollouts, as a JSON map by pool. Written by `mco
 /// rollout resume`, `promote` and `abort`.
 pub const ROLLOUT_CONTROL: &str = "mco.dev/rollout-control";

@@ -29,6 +29,8 @@ pub enum DaemonCommand {
     Validate(DaemonValidate),
     Status(DaemonStatus),
     #[command(hide = true)]
+    Guard(MachineOptions),
+    #[command(hide = true)]
     InRoot(InRoot),
 }
 
