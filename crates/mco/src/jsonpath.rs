@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// A parsed template.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Template {
+pub struct JsonPathTemplate {
     parts: Vec<Part>,
 }
 
@@ -18,7 +18,7 @@ enum Part {
     Range(JsonPath, Vec<Part>),
 }
 
-impl Template {
+impl JsonPathTemplate {
     /// Parses a template. One without braces is a path, as `kubectl get -o jsonpath=.metadata.name` accepts it.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains('{') {
@@ -206,11 +206,11 @@ mod tests {
             ("{'}'}", "}"),
             ("{[0].name \"/\" [0].updated}", "master/1"),
         ] {
-            let parsed = Template::parse(template).unwrap_or_else(|error| panic!("{template}: {error}"));
+            let parsed = JsonPathTemplate::parse(template).unwrap_or_else(|error| panic!("{template}: {error}"));
             assert_eq!(parsed.fill(&value), expected, "{template}");
         }
         assert_eq!(
-            Template::parse("spec.paused").unwrap().fill(&json!({"spec": {"paused": true}})),
+            JsonPathTemplate::parse("spec.paused").unwrap().fill(&json!({"spec": {"paused": true}})),
             "true"
         );
     }
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_template_that_does_not_end_is_refused() {
         for template in ["{.a", "{range .a}{.b}", "{.a}{end}", "{.a[}", "{.a[x]}"] {
-            assert!(Template::parse(template).is_err(), "{template}");
+            assert!(JsonPathTemplate::parse(template).is_err(), "{template}");
         }
     }
 }

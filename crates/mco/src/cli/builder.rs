@@ -48,8 +48,9 @@ pub struct BuilderArguments {
 #[derive(Debug, Subcommand)]
 pub enum BuilderCommand {
     Plan(BuilderPlan),
+    #[command(hide = true)]
     Build(ImageBuildArguments),
-    #[command(name = "create-digest-configmap")]
+    #[command(name = "create-digest-configmap", hide = true)]
     Digest(DigestArguments),
 }
 

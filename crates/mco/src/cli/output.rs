@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use crate::jsonpath::Template;
+use crate::jsonpath::JsonPathTemplate;
 
 /// A format for programs.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,7 +15,7 @@ pub enum OutputFormat {
     /// YAML.
     Yaml,
     /// A template as `kubectl get -o jsonpath` takes it.
-    JsonPath(Arc<Template>),
+    JsonPath(Arc<JsonPathTemplate>),
 }
 
 /// The formats as the help shows them.
@@ -30,7 +30,7 @@ impl FromStr for OutputFormat {
             "json" => Ok(Self::Json),
             "yaml" => Ok(Self::Yaml),
             _ => match text.strip_prefix("jsonpath=") {
-                Some(template) => Ok(Self::JsonPath(Arc::new(Template::parse(template)?))),
+                Some(template) => Ok(Self::JsonPath(Arc::new(JsonPathTemplate::parse(template)?))),
                 None => Err(format!("expected {FORMATS}")),
             },
         }

@@ -188,6 +188,8 @@ struct Name {
 fn names(path: &Path) -> Vec<Name> {
     let source = fs::read_to_string(path).unwrap();
     let pattern = regex::Regex::new(r#"(?m)((?:^\s*///.*\n)*)^\s*pub const [A-Z0-9_]+: &str =\s*"([^"]*)";"#).unwrap();
+    // Links of rustdoc.
+    let link = regex::Regex::new(r"\[`(?:\w+::)*(\w+)`\]").unwrap();
     let found = pattern.captures_iter(&source).map(|found| {
         let comment: Vec<&str> = found[1]
             .lines()
@@ -195,7 +197,7 @@ fn names(path: &Path) -> Vec<Name> {
             .collect();
         Name {
             value: found[2].to_owned(),
-            meaning: comment.join(" "),
+            meaning: link.replace_all(&comment.join(" "), "`$1`").into_owned(),
         }
     });
     found.collect()
