@@ -118,14 +118,13 @@ pub fn write_base(directory: &Path, settings: &ManifestSettings) -> anyhow::Resu
     write(directory, &files, "kubectl apply --server-side -k DIR")
 }
 
-/// The objects by the names of their files.
+/// The objects by the names of their files. What depends on values is left to the templates.
 fn objects(settings: &ManifestSettings, server: bool) -> BTreeMap<String, Value> {
     let mut settings = settings.clone();
     IMAGE.clone_into(&mut settings.image);
     settings.chosen_base = None;
     settings.profile.server = server;
     settings.profile.network_policies = false;
-    // The argument is among those that depend on values.
     let mut all = BTreeMap::new();
     for mut object in manifests::operator_installation(&settings) {
         if object["kind"] == "Deployment" {
