@@ -101,7 +101,7 @@ async fn leaving_a_built_image_takes_a_note_along_and_a_unit_that_obeys_it() {
         "{unit}"
     );
     assert!(
-        unit.contains("registry.example/mco@sha256:9 daemon firstboot --root /rootfs\n"),
+        unit.contains("machine-config-daemon registry.example/mco@sha256:9 firstboot-complete-machineconfig"),
         "{unit}"
     );
     assert_eq!(fs::read_link(world.path(LINK)).unwrap().to_str(), Some(UNIT));
