@@ -70,9 +70,11 @@ fn request_timeout(text: &str) -> Result<RequestTimeout, String> {
 
 impl Connection {
     pub async fn client(&self) -> anyhow::Result<Client> {
-        let builder = ClientBuilder::try_from(self.config().await?)?;
+        let config = self.config().await?;
+        let cluster_url = config.cluster_url.to_string();
+        let builder = ClientBuilder::try_from(config)?;
         Ok(if log::shows_requests() {
-            builder.with_layer(&RequestLogLayer).build()
+            builder.with_layer(&RequestLogLayer { cluster_url }).build()
         } else {
             builder.build()
         })

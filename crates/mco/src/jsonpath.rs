@@ -194,7 +194,10 @@ mod tests {
             ("{[*].name}", "master worker"),
             ("{[0].name}{\"\\n\"}", "master\n"),
             ("[0].updated", "1"),
-            ("first: {[0].name}, last: {[-1].name}", "first: master, last: worker"),
+            (
+                "first: {[0].name}, last: {[-1].name}",
+                "first: master, last: worker",
+            ),
             (
                 "{range [*]}{.name}={.updated}{\"\\n\"}{end}",
                 "master=1\nworker=3\n",
@@ -202,15 +205,21 @@ mod tests {
             ("{range [*]}{range .nodes[*]}{@.name} {end}{end}", "m0 w0 w1 "),
             ("{[?(@.name==\"worker\")].updated}", "3"),
             ("{[0].missing}", ""),
-            ("{[0].name} {[1].nodes}", "master [{\"name\":\"w0\"},{\"name\":\"w1\"}]"),
+            (
+                "{[0].name} {[1].nodes}",
+                "master [{\"name\":\"w0\"},{\"name\":\"w1\"}]",
+            ),
             ("{'}'}", "}"),
             ("{[0].name \"/\" [0].updated}", "master/1"),
         ] {
-            let parsed = JsonPathTemplate::parse(template).unwrap_or_else(|error| panic!("{template}: {error}"));
+            let parsed =
+                JsonPathTemplate::parse(template).unwrap_or_else(|error| panic!("{template}: {error}"));
             assert_eq!(parsed.fill(&value), expected, "{template}");
         }
         assert_eq!(
-            JsonPathTemplate::parse("spec.paused").unwrap().fill(&json!({"spec": {"paused": true}})),
+            JsonPathTemplate::parse("spec.paused")
+                .unwrap()
+                .fill(&json!({"spec": {"paused": true}})),
             "true"
         );
     }

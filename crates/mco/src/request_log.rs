@@ -13,14 +13,20 @@ use tower::{Layer, Service};
 use crate::output;
 
 /// Adds [`RequestLog`] to a client.
-#[derive(Debug, Clone, Copy)]
-pub struct RequestLogLayer;
+#[derive(Debug, Clone)]
+pub struct RequestLogLayer {
+    /// The URL of the cluster; requests have only a path here.
+    pub cluster_url: String,
+}
 
 impl<S> Layer<S> for RequestLogLayer {
     type Service = RequestLog<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        RequestLog { inner }
+        RequestLog {
+            inner,
+            cluster_url: self.cluster_url.trim_end_matches('/').to_owned(),
+        }
     }
 }
 
@@ -28,6 +34,7 @@ impl<S> Layer<S> for RequestLogLayer {
 #[derive(Debug, Clone)]
 pub struct RequestLog<S> {
     inner: S,
+    cluster_url: String,
 }
 
 impl<S, A, B> Service<Request<A>> for RequestLog<S>
@@ -45,7 +52,13 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let what = format!("{} {}", request.method(), request.uri());
+        let path = request.uri().to_string();
+        let what = format!(
+            "{} {}{}",
+            request.method(),
+            self.cluster_url,
+            path.trim_end_matches('?')
+        );
         let start = Instant::now();
         let response = self.inner.call(request);
         Box::pin(async move {

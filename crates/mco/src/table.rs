@@ -64,7 +64,11 @@ mod tests {
     fn columns_are_aligned_with_and_without_colours() {
         let mut table = Table::new(["A", "STATE", "C"]);
         table.row_with(["x".to_owned(), "Bad".to_owned(), "1".to_owned()], |column| {
-            if column == 1 { Severity::Bad } else { Severity::Plain }
+            if column == 1 {
+                Severity::Bad
+            } else {
+                Severity::Plain
+            }
         });
         table.row(["long".to_owned(), String::new(), "2".to_owned()]);
         table.row(["y".to_owned(), String::new(), String::new()]);

@@ -41,7 +41,9 @@ struct Block {
 impl Block {
     /// Reads the comment before the block.
     fn with_comment(mut self, comment: &str) -> Self {
-        let inside = comment.strip_prefix("<!--").and_then(|rest| rest.strip_suffix("-->"));
+        let inside = comment
+            .strip_prefix("<!--")
+            .and_then(|rest| rest.strip_suffix("-->"));
         for word in inside.unwrap_or_default().split(',') {
             match word.trim().split_once(": ") {
                 Some(("exit", code)) => self.exit = code.parse().unwrap(),
@@ -378,7 +380,13 @@ fn the_first_hour_is_as_its_page_shows() {
             let (code, printed) = terminal.run(&step.command);
             // Without a cluster the output is deterministic.
             let is_live = step.command.starts_with("mco plan") || !step.command.contains("examples/");
-            wrong.extend(difference(FIRST_HOUR, &step, block.varies || is_live, code, &printed));
+            wrong.extend(difference(
+                FIRST_HOUR,
+                &step,
+                block.varies || is_live,
+                code,
+                &printed,
+            ));
         }
     }
     assert!(other.is_some(), "the page starts mco up");

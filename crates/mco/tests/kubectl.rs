@@ -48,9 +48,15 @@ fn formats_are_those_of_kubectl(up: &Up) {
     assert_eq!(names, pool("master") + &pool("worker"));
     let path = "jsonpath={range [*]}{.name}={.updated}/{.total} {end}";
     let counts = stdout(&up.mco(&["status", "-o", path]));
-    assert!(counts.starts_with("master=") && counts.contains(" worker="), "{counts}");
+    assert!(
+        counts.starts_with("master=") && counts.contains(" worker="),
+        "{counts}"
+    );
     let wide = stdout(&up.mco(&["status", "-o", "wide"]));
-    assert!(wide.contains("NODE") && wide.contains("DESIRED") && wide.contains("MESSAGE"), "{wide}");
+    assert!(
+        wide.contains("NODE") && wide.contains("DESIRED") && wide.contains("MESSAGE"),
+        "{wide}"
+    );
     let history = stdout(&up.mco(&["rollout", "history", "worker", "-o", "name"]));
     assert!(
         history.starts_with("machineconfig.machineconfiguration.openshift.io/rendered-worker-"),
@@ -58,7 +64,11 @@ fn formats_are_those_of_kubectl(up: &Up) {
     );
     let refused = up.mco(&["status", "-o", "table"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused).contains("wide|name|json|yaml|jsonpath=TEMPLATE"), "{}", text(&refused));
+    assert!(
+        text(&refused).contains("wide|name|json|yaml|jsonpath=TEMPLATE"),
+        "{}",
+        text(&refused)
+    );
 }
 
 fn a_butane_config_is_applied(up: &Up, scratch: &Path) {
@@ -70,7 +80,14 @@ fn a_butane_config_is_applied(up: &Up, scratch: &Path) {
     let planned = up.mco(&["plan", "-f", file]);
     assert_eq!(planned.status.code(), Some(3), "{}", text(&planned));
     assert!(text(&planned).contains("+ file /etc/motd"), "{}", text(&planned));
-    let dry = stdout(&up.mco(&["apply", "-f", file, "--dry-run", "-o", "jsonpath={.metadata.name}"]));
+    let dry = stdout(&up.mco(&[
+        "apply",
+        "-f",
+        file,
+        "--dry-run",
+        "-o",
+        "jsonpath={.metadata.name}",
+    ]));
     assert_eq!(dry, "50-worker-motd");
     let applied = stdout(&up.mco(&["apply", "-f", file]));
     assert_eq!(
@@ -81,22 +98,49 @@ fn a_butane_config_is_applied(up: &Up, scratch: &Path) {
     assert!(stdout(&status).contains("nodes updated"), "{}", text(&status));
     // An invalid object beside a valid one: neither is applied.
     let bad = scratch.join("bad.bu");
-    fs::write(&bad, config.replace("storage:", "boot_device:\n  layout: x86_64\nstorage:")).unwrap();
+    fs::write(
+        &bad,
+        config.replace("storage:", "boot_device:\n  layout: x86_64\nstorage:"),
+    )
+    .unwrap();
     let refused = up.mco(&["apply", "-f", file, "-f", bad.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(text(&refused).contains("boot_device: takes effect at the first boot"), "{}", text(&refused));
-    assert!(!text(&refused).contains("serverside-applied"), "{}", text(&refused));
+    assert!(
+        text(&refused).contains("boot_device: takes effect at the first boot"),
+        "{}",
+        text(&refused)
+    );
+    assert!(
+        !text(&refused).contains("serverside-applied"),
+        "{}",
+        text(&refused)
+    );
 }
 
 fn a_wait_is_for_conditions_too(up: &Up) {
-    let met = up.mco(&["wait", "--all", "--for", "condition=Degraded=False", "--timeout", "60s"]);
+    let met = up.mco(&[
+        "wait",
+        "--all",
+        "--for",
+        "condition=Degraded=False",
+        "--timeout",
+        "60s",
+    ]);
     let met = stdout(&met);
     assert!(met.contains("pool worker: Degraded=False"), "{met}");
     let late = up.mco(&["wait", "worker", "--for", "condition=Degraded", "--timeout", "1s"]);
     assert_eq!(late.status.code(), Some(1));
-    assert!(text(&late).contains("pool worker is not Degraded=True after 1s"), "{}", text(&late));
+    assert!(
+        text(&late).contains("pool worker is not Degraded=True after 1s"),
+        "{}",
+        text(&late)
+    );
     let unknown = up.mco(&["wait", "nothing", "--for", "condition=Updated"]);
-    assert!(text(&unknown).contains("there is no pool nothing; there are: "), "{}", text(&unknown));
+    assert!(
+        text(&unknown).contains("there is no pool nothing; there are: "),
+        "{}",
+        text(&unknown)
+    );
 }
 
 fn a_restart_is_a_rollout(up: &Up) {
@@ -114,7 +158,10 @@ fn a_restart_is_a_rollout(up: &Up) {
 fn requests_are_logged_without_bodies(up: &Up) {
     let output = up.mco(&["status", "-v"]);
     let log = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(log.contains("GET https://") && log.contains(" 200 OK in "), "{log}");
+    assert!(
+        log.contains("GET https://") && log.contains(" 200 OK in "),
+        "{log}"
+    );
     assert!(!log.contains("Authorization"), "{log}");
     let quiet = up.mco(&["status", "-v=2"]);
     assert!(quiet.stderr.is_empty(), "{}", text(&quiet));
@@ -135,7 +182,10 @@ fn a_token_is_created_listed_and_revoked(up: &Up) {
     let named = stdout(&up.mco(&["token", "list", "-o", "name", "--data-dir", data]));
     assert_eq!(named, format!("token/{listed}\n"));
     stdout(&up.mco(&["token", "revoke", &listed, "--data-dir", data]));
-    assert_eq!(stdout(&up.mco(&["token", "list", "-o", "name", "--data-dir", data])), "");
+    assert_eq!(
+        stdout(&up.mco(&["token", "list", "-o", "name", "--data-dir", data])),
+        ""
+    );
 }
 
 fn degraded_is_red_where_there_are_colours(up: &Up) {
@@ -151,7 +201,9 @@ fn degraded_is_red_where_there_are_colours(up: &Up) {
     }
     let status = |variables: &[(&str, &str)]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mco"));
-        command.args(["status"]).env("KUBECONFIG", up.data.join("kubeconfig"));
+        command
+            .args(["status"])
+            .env("KUBECONFIG", up.data.join("kubeconfig"));
         command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
         command.envs(variables.iter().copied());
         String::from_utf8(command.output().unwrap().stdout).unwrap()
@@ -163,7 +215,10 @@ fn degraded_is_red_where_there_are_colours(up: &Up) {
     assert!(coloured.contains(&format!("{RED}Degraded")), "{coloured:?}");
     assert!(coloured.contains("\u{1b}[32mUpdated"), "{coloured:?}");
     for plain in [status(&[]), status(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")])] {
-        assert!(plain.contains("Degraded") && !plain.contains('\u{1b}'), "{plain:?}");
+        assert!(
+            plain.contains("Degraded") && !plain.contains('\u{1b}'),
+            "{plain:?}"
+        );
     }
 }
 
@@ -173,7 +228,9 @@ fn names_are_completed(up: &Up, scratch: &Path) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mco"));
         command.env("KUBECONFIG", &kubeconfig).env("COMPLETE", "bash");
         command.env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string());
-        command.env("_CLAP_COMPLETE_COMP_TYPE", "9").env("_CLAP_IFS", "\n");
+        command
+            .env("_CLAP_COMPLETE_COMP_TYPE", "9")
+            .env("_CLAP_IFS", "\n");
         stdout(&command.arg("--").args(words).output().unwrap())
     };
     assert_eq!(complete(&["mco", "wait", "wor"]).trim(), "worker");
@@ -185,20 +242,33 @@ fn names_are_completed(up: &Up, scratch: &Path) {
         if !link.exists() {
             symlink(env!("CARGO_BIN_EXE_mco"), &link).unwrap();
         }
-        let output = Command::new(&link).args(arguments).env("KUBECONFIG", &kubeconfig).output();
+        let output = Command::new(&link)
+            .args(arguments)
+            .env("KUBECONFIG", &kubeconfig)
+            .output();
         output.unwrap()
     };
     let for_kubectl = stdout(&as_program("kubectl_complete-mco", &["wait", "wor"]));
     assert_eq!(for_kubectl, "worker\n:4\n");
     let help = stdout(&as_program("kubectl-mco", &["wait", "--help"]));
-    assert!(help.contains("Usage: kubectl mco wait") && help.contains("  kubectl mco wait --all"), "{help}");
+    assert!(
+        help.contains("Usage: kubectl mco wait") && help.contains("  kubectl mco wait --all"),
+        "{help}"
+    );
     let pools = stdout(&as_program("kubectl-mco", &["status", "-o", "name"]));
     assert!(pools.contains("/worker"), "{pools}");
 }
 
 fn logs_of_a_daemon_need_its_pod(up: &Up) {
-    let node = up.status("worker")["nodes"][0]["name"].as_str().unwrap().to_owned();
+    let node = up.status("worker")["nodes"][0]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let output = up.mco(&["node", &node, "--logs"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output).contains("under mco up all daemons log to mco.log"), "{}", text(&output));
+    assert!(
+        text(&output).contains("under mco up all daemons log to mco.log"),
+        "{}",
+        text(&output)
+    );
 }

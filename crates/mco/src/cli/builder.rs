@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{OutputFormat, output};
 use super::metrics::MetricsArguments;
+use super::{OutputFormat, output};
 use crate::connection::Connection;
 use crate::leader::Election;
 

@@ -102,7 +102,10 @@ impl FromStr for WaitTarget {
         if text == "updated" {
             return Ok(Self::Updated);
         }
-        let Some(wanted) = text.strip_prefix("condition=").filter(|wanted| !wanted.is_empty()) else {
+        let Some(wanted) = text
+            .strip_prefix("condition=")
+            .filter(|wanted| !wanted.is_empty())
+        else {
             return Err("expected updated or condition=TYPE[=STATUS]".to_owned());
         };
         let (condition, status) = wanted.split_once('=').unwrap_or((wanted, "True"));

@@ -84,9 +84,10 @@ fn connection_of(words: &[OsString]) -> Connection {
     let mut chosen: Vec<OsString> = vec!["mco".into()];
     for (index, word) in words.iter().enumerate() {
         let text = word.to_string_lossy();
-        let with_value = OPTIONS
-            .iter()
-            .any(|option| text.strip_prefix(option).is_some_and(|rest| rest.starts_with('=')));
+        let with_value = OPTIONS.iter().any(|option| {
+            text.strip_prefix(option)
+                .is_some_and(|rest| rest.starts_with('='))
+        });
         if with_value {
             chosen.push(word.clone());
         } else if OPTIONS.contains(&text.as_ref())
@@ -120,7 +121,10 @@ pub fn complete_for_kubectl(words: Vec<OsString>) -> std::io::Result<String> {
     let lines = candidates.iter().map(|candidate| {
         let value = candidate.get_value().to_string_lossy();
         match candidate.get_help() {
-            Some(help) => format!("{value}\t{}\n", help.to_string().lines().next().unwrap_or_default()),
+            Some(help) => format!(
+                "{value}\t{}\n",
+                help.to_string().lines().next().unwrap_or_default()
+            ),
             None => format!("{value}\n"),
         }
     });
@@ -143,7 +147,8 @@ mod tests {
 
     #[test]
     fn kubectl_completes_commands_and_options() {
-        let complete = |words: &[&str]| complete_for_kubectl(words.iter().map(OsString::from).collect()).unwrap();
+        let complete =
+            |words: &[&str]| complete_for_kubectl(words.iter().map(OsString::from).collect()).unwrap();
         let commands = complete(&["roll"]);
         assert!(commands.starts_with("rollout\t"), "{commands}");
         assert!(commands.ends_with("\n:4\n"), "{commands}");
@@ -155,7 +160,10 @@ mod tests {
     fn every_shell_has_a_script_that_calls_this_program() {
         for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
             let script = String::from_utf8(registration(shell).unwrap()).unwrap();
-            assert!(script.contains("mco") && script.contains(VARIABLE), "{shell}: {script}");
+            assert!(
+                script.contains("mco") && script.contains(VARIABLE),
+                "{shell}: {script}"
+            );
         }
     }
 }

@@ -9,8 +9,8 @@ use mco_daemon::agent::HealthEndpoint;
 use mco_daemon::member::CaFingerprint;
 use mco_daemon::paths;
 
-use super::{OutputFormat, output};
 use super::metrics::MetricsArguments;
+use super::{OutputFormat, output};
 
 /// Apply the configuration of this machine, or of a directory that simulates one.
 #[derive(Debug, Args)]

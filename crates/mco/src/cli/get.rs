@@ -76,7 +76,7 @@ pub struct OsImagePullspec {
     #[command(flatten)]
     pub release: ReleaseFiles,
     /// Name of the stream.
-    #[arg(long, value_name = "STREAM")]
+    #[arg(long, value_name = "NAME")]
     pub osimagestream_name: String,
 }
 

@@ -14,16 +14,19 @@ pub const PLUGIN: &str = "kubectl mco";
 
 /// The groups and their commands, in the order of the help.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Change nodes", &["plan", "apply", "wait", "rollout", "adopt", "release"]),
-    ("See what happens", &["status", "node", "drift", "console", "gather"]),
+    (
+        "Change nodes",
+        &["plan", "apply", "wait", "rollout", "adopt", "release"],
+    ),
+    (
+        "See what happens",
+        &["status", "node", "drift", "console", "gather"],
+    ),
     (
         "MachineConfigs without a cluster",
         &["validate", "render", "diff", "why", "get"],
     ),
-    (
-        "A cluster in one process",
-        &["up", "token"],
-    ),
+    ("A cluster in one process", &["up", "token"]),
     (
         "Install and components",
         &[
@@ -131,7 +134,10 @@ mod tests {
 
     #[test]
     fn every_command_is_in_one_group() {
-        let listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let listed: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| names.iter().copied())
+            .collect();
         let unique: BTreeSet<&str> = listed.iter().copied().collect();
         assert_eq!(listed.len(), unique.len(), "a command is in two groups");
         let command = Cli::command();
@@ -180,7 +186,11 @@ mod tests {
     fn the_plugin_shows_its_own_name() {
         let mut root = plugin_command();
         root.build();
-        let help = root.find_subcommand_mut("wait").unwrap().render_long_help().to_string();
+        let help = root
+            .find_subcommand_mut("wait")
+            .unwrap()
+            .render_long_help()
+            .to_string();
         assert!(help.contains("Usage: kubectl mco wait"), "{help}");
         assert!(help.contains("\n  kubectl mco wait worker\n"), "{help}");
         assert!(!help.contains("\n  mco "), "{help}");

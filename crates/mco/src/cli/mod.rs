@@ -35,8 +35,8 @@ pub use client::{
     Apply, DriftArguments, Gather, HistoryArguments, NodeArguments, OnePool, RestartArguments, Rollout,
     RolloutAction, RolloutStatus, StatusArguments, UndoArguments, Wait, WaitTarget,
 };
-pub use console::Console;
 pub use completion::{complete_for_kubectl, registration};
+pub use console::Console;
 pub use get::{Get, GetTarget, OsImageStreamQuery, ReleaseFiles};
 pub use global::{LogArguments, LogFormat};
 pub use groups::{command, plugin_command};

@@ -10,8 +10,8 @@ use mco_api::ClusterBase;
 use mco_operator::IgnitionTokens;
 use mco_operator::profile::{Placement, PodToleration, ProfileOptions};
 
-use super::{OutputFormat, output};
 use super::metrics::MetricsArguments;
+use super::{OutputFormat, output};
 use crate::connection::Connection;
 use crate::leader::Election;
 

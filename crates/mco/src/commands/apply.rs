@@ -20,7 +20,10 @@ pub fn run(arguments: &Apply) -> anyhow::Result<CommandOutcome> {
     let manifests = input::manifests(&arguments.files)?;
     let invalid = manifests.unreadable + manifests.read.iter().filter(|one| !is_valid(one)).count();
     if invalid > 0 {
-        bail!("{} cannot be applied; nothing was changed", count(invalid, "object"));
+        bail!(
+            "{} cannot be applied; nothing was changed",
+            count(invalid, "object")
+        );
     }
     if manifests.read.is_empty() {
         bail!("nothing to apply: no object found");
@@ -51,13 +54,19 @@ fn is_valid(manifest: &Manifest) -> bool {
         None => true,
         Some(Ok(warnings)) => {
             for problem in warnings {
-                output::warning(format!("{}: {} {:?}: {problem}", manifest.origin, manifest.kind, manifest.name));
+                output::warning(format!(
+                    "{}: {} {:?}: {problem}",
+                    manifest.origin, manifest.kind, manifest.name
+                ));
             }
             true
         }
         Some(Err(problems)) => {
             for problem in problems {
-                output::problem(format!("{}: {} {:?}: {problem}", manifest.origin, manifest.kind, manifest.name));
+                output::problem(format!(
+                    "{}: {} {:?}: {problem}",
+                    manifest.origin, manifest.kind, manifest.name
+                ));
             }
             false
         }
@@ -89,11 +98,15 @@ async fn apply(client: &Client, manifest: &Manifest, force: bool) -> anyhow::Res
     let kind = GroupVersionKind::gvk(group, version, &manifest.kind);
     let known = discovery::pinned_kind(client, &kind).await;
     let what = format!("{} {}", manifest.kind, manifest.name);
-    let (resource, capabilities) = to_cli_error(known, &format!("apply {what}: find its kind in the cluster"))?;
+    let (resource, capabilities) =
+        to_cli_error(known, &format!("apply {what}: find its kind in the cluster"))?;
     let api: Api<DynamicObject> = match capabilities.scope {
         Scope::Cluster => Api::all_with(client.clone(), &resource),
         Scope::Namespaced => {
-            let namespace = manifest.value.pointer("/metadata/namespace").and_then(Value::as_str);
+            let namespace = manifest
+                .value
+                .pointer("/metadata/namespace")
+                .and_then(Value::as_str);
             let namespace = namespace.unwrap_or_else(|| client.default_namespace());
             Api::namespaced_with(client.clone(), namespace, &resource)
         }

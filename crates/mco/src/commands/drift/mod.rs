@@ -26,7 +26,11 @@ pub fn run(arguments: &cli::DriftArguments) -> anyhow::Result<CommandOutcome> {
         let mut report = read(&client, arguments.node.as_deref()).await?;
         report.drifted = with_sources(&client, report.drifted).await;
         let names = || {
-            let mut nodes: Vec<String> = report.drifted.iter().map(|drift| format!("node/{}", drift.node)).collect();
+            let mut nodes: Vec<String> = report
+                .drifted
+                .iter()
+                .map(|drift| format!("node/{}", drift.node))
+                .collect();
             nodes.dedup();
             nodes
         };

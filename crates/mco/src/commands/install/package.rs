@@ -81,7 +81,10 @@ pub fn write_chart(directory: &Path, settings: &ManifestSettings) -> anyhow::Res
     }
     files.insert("Chart.yaml".to_owned(), goyaml::to_string(&chart()));
     files.insert("values.yaml".to_owned(), values(&settings.image));
-    files.insert("values.schema.json".to_owned(), format!("{:#}\n", values_schema()));
+    files.insert(
+        "values.schema.json".to_owned(),
+        format!("{:#}\n", values_schema()),
+    );
     write(directory, &files, "helm install mco DIR --namespace kube-system")
 }
 
@@ -141,7 +144,12 @@ fn objects(settings: &ManifestSettings, server: bool) -> BTreeMap<String, Value>
 }
 
 fn key(object: &Value) -> String {
-    let part = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let part = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     let name = format!("{}-{}", part("/kind").to_lowercase(), part("/metadata/name"));
     let namespace = match part("/metadata/namespace") {
         "" | mco_api::vocabulary::names::NAMESPACE => String::new(),
@@ -238,7 +246,8 @@ fn write(directory: &Path, files: &BTreeMap<String, String>, next: &str) -> anyh
     for (name, text) in files {
         let path = directory.join(name);
         let parent = path.parent().unwrap_or(directory);
-        fs::create_dir_all(parent).with_context(|| format!("cannot create directory {}", parent.display()))?;
+        fs::create_dir_all(parent)
+            .with_context(|| format!("cannot create directory {}", parent.display()))?;
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     output::print(&format!(

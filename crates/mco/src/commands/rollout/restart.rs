@@ -6,9 +6,9 @@ use kube::Api;
 use kube::api::Patch;
 use mco_api::vocabulary::labels;
 use mco_api::{MachineConfig, MachineConfigPool};
+use mco_client::forecast::Edit;
 use mco_core::config::manifest::{Manifest, ManifestOrigin};
 use mco_core::config::selector::Selector;
-use mco_client::forecast::Edit;
 use serde_json::{Value, json};
 
 use crate::cli::{BaseArguments, RestartArguments};
@@ -102,8 +102,10 @@ mod tests {
     #[test]
     fn a_restart_is_for_the_nodes_of_its_pool() {
         let pool = |selector: Value| -> MachineConfigPool {
-            serde_json::from_value(json!({"metadata": {"name": "infra"}, "spec": {"machineConfigSelector": selector}}))
-                .unwrap()
+            serde_json::from_value(
+                json!({"metadata": {"name": "infra"}, "spec": {"machineConfigSelector": selector}}),
+            )
+            .unwrap()
         };
         let role = "machineconfiguration.openshift.io/role";
         let inherits = pool(json!({"matchExpressions": [

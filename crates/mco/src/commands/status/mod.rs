@@ -39,7 +39,12 @@ pub fn run(arguments: StatusArguments) -> anyhow::Result<CommandOutcome> {
         // Optional, as MachineConfigNodes are.
         let builds = list_readable::<MachineOSBuild>(&client, "list the MachineOSBuilds").await;
         let builds = builds.unwrap_or_default();
-        let names = || pools.iter().map(|pool| format!("{POOL_RESOURCE}/{}", pool.name)).collect();
+        let names = || {
+            pools
+                .iter()
+                .map(|pool| format!("{POOL_RESOURCE}/{}", pool.name))
+                .collect()
+        };
         output::show_list(arguments.query.output.format.as_ref(), &pools, names, |columns| {
             let now = Timestamp::now();
             let text = match columns {

@@ -32,7 +32,9 @@ pub fn describe(pools: &[PoolOverview], all_nodes: bool, now: Timestamp) -> Stri
             pool.since.map_or_else(String::new, |since| ago(now, since)),
             pool.target.clone(),
         ];
-        table.row_with(row, |column| state_severity(column, Severity::of_pool(pool.state)));
+        table.row_with(row, |column| {
+            state_severity(column, Severity::of_pool(pool.state))
+        });
     }
     let mut text = table.to_string();
     for pool in pools {
@@ -42,7 +44,11 @@ pub fn describe(pools: &[PoolOverview], all_nodes: bool, now: Timestamp) -> Stri
 }
 
 fn state_severity(column: usize, severity: Severity) -> Severity {
-    if column == STATE { severity } else { Severity::Plain }
+    if column == STATE {
+        severity
+    } else {
+        Severity::Plain
+    }
 }
 
 /// Returns the tables of `-o wide`: every pool with its problem and expected end, and every node.
@@ -64,11 +70,14 @@ pub fn wide(pools: &[PoolOverview], now: Timestamp) -> String {
             pool.ready.to_string(),
             pool.degraded.to_string(),
             pool.since.map_or_else(String::new, |since| ago(now, since)),
-            pool.expected.map_or_else(String::new, |expected| ago(expected, now)),
+            pool.expected
+                .map_or_else(String::new, |expected| ago(expected, now)),
             pool.target.clone(),
             one_line(pool.problem.as_deref().unwrap_or_default()),
         ];
-        table.row_with(row, |column| state_severity(column, Severity::of_pool(pool.state)));
+        table.row_with(row, |column| {
+            state_severity(column, Severity::of_pool(pool.state))
+        });
         for node in &pool.nodes {
             let kubelet = if node.ready { "ready" } else { "not ready" };
             let cordon = if node.cordoned { ",cordoned" } else { "" };
@@ -82,7 +91,9 @@ pub fn wide(pools: &[PoolOverview], now: Timestamp) -> String {
                 node.desired.clone(),
                 one_line(&node.doing),
             ];
-            nodes.row_with(row, |column| state_severity(column, Severity::of_node(&node.state)));
+            nodes.row_with(row, |column| {
+                state_severity(column, Severity::of_node(&node.state))
+            });
         }
     }
     format!("{table}\n{nodes}")
@@ -122,7 +133,12 @@ fn is_settled(pool: &PoolOverview, node: &NodeOverview) -> bool {
 
 fn nodes(pool: &PoolOverview, all_nodes: bool, now: Timestamp, text: &mut String) {
     if let Some(problem) = &pool.problem {
-        let _ = writeln!(text, "  {} {}", Severity::Bad.paint("!"), escape_control_chars(problem));
+        let _ = writeln!(
+            text,
+            "  {} {}",
+            Severity::Bad.paint("!"),
+            escape_control_chars(problem)
+        );
     }
     let shown = pool
         .nodes
@@ -267,7 +283,10 @@ mod tests {
             describe(std::slice::from_ref(&hostile), true, Timestamp::UNIX_EPOCH),
             wide(&[hostile], Timestamp::UNIX_EPOCH),
         ] {
-            assert!(!text.contains("\u{1b}[2J") && !text.contains("\u{1b}]"), "{text:?}");
+            assert!(
+                !text.contains("\u{1b}[2J") && !text.contains("\u{1b}]"),
+                "{text:?}"
+            );
             assert!(!text.contains('\u{7}'), "{text:?}");
         }
     }

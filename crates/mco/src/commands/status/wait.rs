@@ -138,7 +138,10 @@ impl Waiting<'_> {
         let mut met: BTreeSet<String> = BTreeSet::new();
         let mut pools = list_readable::<MachineConfigPool>(client, "list the pools").await?;
         loop {
-            let names: BTreeSet<&str> = pools.iter().filter_map(|pool| pool.metadata.name.as_deref()).collect();
+            let names: BTreeSet<&str> = pools
+                .iter()
+                .filter_map(|pool| pool.metadata.name.as_deref())
+                .collect();
             if let Some(unknown) = self.pools.iter().find(|name| !names.contains(name.as_str())) {
                 let known: Vec<&str> = names.into_iter().collect();
                 bail!("there is no pool {unknown}; there are: {}", known.join(", "));
@@ -171,9 +174,10 @@ impl Waiting<'_> {
 
 fn has_condition(pool: &MachineConfigPool, type_: &str, status: &str) -> bool {
     let conditions = pool.status.as_ref().map(|found| &found.conditions);
-    conditions.into_iter().flatten().any(|found| {
-        found.type_.eq_ignore_ascii_case(type_) && found.status.eq_ignore_ascii_case(status)
-    })
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|found| found.type_.eq_ignore_ascii_case(type_) && found.status.eq_ignore_ascii_case(status))
 }
 
 /// Prints the progress of a pool if it has changed.
@@ -221,7 +225,10 @@ mod tests {
         let timed_out = |pools: &[&str], target: &str| {
             let pools: Vec<String> = pools.iter().map(|&pool| pool.to_owned()).collect();
             let target = target.parse().unwrap();
-            let waiting = Waiting { pools: &pools, target: &target };
+            let waiting = Waiting {
+                pools: &pools,
+                target: &target,
+            };
             waiting.timed_out("5s")
         };
         assert_eq!(

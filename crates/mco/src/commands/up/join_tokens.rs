@@ -59,7 +59,11 @@ impl<'a> TokenRequest<'a> {
         Self {
             pool: &arguments.pool,
             ttl: arguments.ttl,
-            max_uses: if arguments.once { Some(1) } else { arguments.max_uses },
+            max_uses: if arguments.once {
+                Some(1)
+            } else {
+                arguments.max_uses
+            },
             node_names: arguments.node_names.as_deref(),
             advertise: arguments.advertise.as_deref(),
         }
@@ -115,7 +119,13 @@ pub async fn list(directory: &DataDirectory, format: Option<&ListFormat>) -> any
         return Ok(());
     }
     let now = Timestamp::now();
-    let names = || found.items.iter().map(|token| format!("token/{}", token.id)).collect();
+    let names = || {
+        found
+            .items
+            .iter()
+            .map(|token| format!("token/{}", token.id))
+            .collect()
+    };
     output::show_list(format, &found.items, names, |_| {
         let mut table = Table::new(["NAME", "POOL", "USES", "NODES", "EXPIRES"]);
         for token in &found.items {
