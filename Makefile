@@ -36,6 +36,7 @@ e2e: ## Run the suites against real components, which it installs (as root, on D
 	e2e/node/run
 	e2e/console/run
 	e2e/build/run
+	e2e/package/run
 
 .PHONY: lint
 lint: ## Check formatting, lints, licences and duplicate dependencies
@@ -43,6 +44,15 @@ lint: ## Check formatting, lints, licences and duplicate dependencies
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	scripts/install-cargo-tool cargo-deny
 	$(CARGO) deny --log-level error check bans licenses sources
+	scripts/build-book --check
+
+.PHONY: book
+book: setup ## Build the documentation as a site, and check its links
+	scripts/build-book
+
+.PHONY: release
+release: setup ## Build everything that a release publishes into target/dist (see scripts/release)
+	scripts/release
 
 .PHONY: bench
 bench: ## Measure speed and memory against the budgets

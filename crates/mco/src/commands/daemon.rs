@@ -352,7 +352,7 @@ fn validate(arguments: &DaemonValidate) -> anyhow::Result<CommandOutcome> {
         );
     };
     let mismatches = validate::validate(&machine, &config)?;
-    match arguments.output {
+    match &arguments.output {
         Some(format) => output::print_as(format, &mismatches)?,
         None if mismatches.is_empty() => output::print(&format!("{}: no drift\n", config.name()))?,
         None => output::print(&mismatches.iter().map(describe).collect::<String>())?,
@@ -385,7 +385,7 @@ fn shape(shape: &FileShape) -> String {
 
 fn show_status(arguments: &DaemonStatus) -> anyhow::Result<CommandOutcome> {
     let status = status::status(&machine(&arguments.machine)?)?;
-    output::show(arguments.output, &status, || lines(&status))?;
+    output::show(arguments.output.as_ref(), &status, || lines(&status))?;
     Ok(CommandOutcome::Done)
 }
 

@@ -1,5 +1,6 @@
 //! `mco node`
 
+mod logs;
 mod text;
 
 use anyhow::bail;
@@ -48,9 +49,12 @@ struct NodeTroubleReport {
 pub fn run(arguments: &cli::NodeArguments) -> anyhow::Result<CommandOutcome> {
     runtime::block_on(async move {
         let client = arguments.query.connection.client().await?;
+        if arguments.logs {
+            return logs::print(&client, arguments).await;
+        }
         let now = Timestamp::now();
         let report = read(&client, &arguments.name, now).await?;
-        output::show(arguments.query.output.format, &report, || {
+        output::show(arguments.query.output.format.as_ref(), &report, || {
             text::describe(&report, now)
         })?;
         Ok(CommandOutcome::Done)

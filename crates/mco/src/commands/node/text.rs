@@ -7,6 +7,7 @@ use mco_client::text::{ago, lasting, moment};
 
 use super::NodeStatusReport;
 use crate::output::escape_control_chars;
+use crate::style::Severity;
 use crate::table::Table;
 
 pub fn describe(report: &NodeStatusReport, now: Timestamp) -> String {
@@ -29,7 +30,12 @@ pub fn describe(report: &NodeStatusReport, now: Timestamp) -> String {
     let since = node.since.map(|since| format!(", for {}", ago(now, since)));
     lines.push(("now", format!("{}{}", node.doing, since.unwrap_or_default())));
     for (name, value) in lines {
-        let _ = writeln!(text, "{name:9} {}", escape_control_chars(&value));
+        let severity = if name == "state" {
+            Severity::of_node(&node.state)
+        } else {
+            Severity::Plain
+        };
+        let _ = writeln!(text, "{name:9} {}", severity.paint(&escape_control_chars(&value)));
     }
     if let Some(trouble) = &report.trouble {
         let _ = writeln!(

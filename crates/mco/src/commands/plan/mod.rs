@@ -33,7 +33,7 @@ pub fn run(arguments: &PlanArguments) -> anyhow::Result<CommandOutcome> {
         Some(directory) => offline(read_all(std::slice::from_ref(directory))?, &edits, arguments)?,
         None => runtime::block_on(online(&edits, arguments))?,
     };
-    output::show(arguments.output, &report, || {
+    output::show(arguments.output.as_ref(), &report, || {
         text::describe(&report, arguments.show_contents)
     })?;
     let failed = !report.refused.is_empty()

@@ -13,6 +13,8 @@ use mco_client::overview::{PoolOverview, overview};
 use mco_core::rollout::RolloutView;
 use mco_runtime::{Reflected, UnreadableObject};
 
+use super::REFRESH;
+
 /// Changes come in groups, and the screen is not redrawn for each of them.
 const QUIET_PERIOD: Duration = Duration::from_millis(250);
 
@@ -78,6 +80,16 @@ impl LiveStatus {
         let view = RolloutView::new(pools.iter().map(AsRef::as_ref), nodes.iter().map(AsRef::as_ref))
             .with_policies(policies.iter().map(AsRef::as_ref), now, None);
         Some(overview(&view, progress.iter().map(AsRef::as_ref), now))
+    }
+
+    /// Returns the pools after the next change, or after the refresh interval.
+    pub async fn next_pools(&mut self) -> Vec<MachineConfigPool> {
+        loop {
+            self.changed(REFRESH).await;
+            if let Some(pools) = self.pools.listed() {
+                return pools.iter().map(|pool| MachineConfigPool::clone(pool)).collect();
+            }
+        }
     }
 
     /// Returns the objects that are left out, because they cannot be decoded.

@@ -1,29 +1,33 @@
-//! `mco status` and `mco wait`
+//! `mco status`
 
 pub mod builds;
 pub mod live;
 pub mod text;
+pub mod wait;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use jiff::{SignedDuration, Timestamp};
+use anyhow::bail;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, RolloutPolicy};
-use mco_client::overview::{PoolOverview, PoolPhase, overview};
+use mco_client::overview::{PoolOverview, overview};
 use mco_core::rollout::RolloutView;
 
 use self::live::LiveStatus;
-use crate::cli::{StatusArguments, Wait};
+use crate::cli::StatusArguments;
 use crate::connection::list_readable;
-use crate::output::{self, CommandOutcome};
+use crate::output::{self, Columns, CommandOutcome};
 use crate::runtime;
 use crate::screen::Screen;
 
 /// Refresh interval, for durations such as "for 3 seconds".
 const REFRESH: Duration = Duration::from_secs(1);
+
+/// The resource of a pool, as `kubectl get -o name` prints it.
+const POOL_RESOURCE: &str = "machineconfigpool.machineconfiguration.openshift.io";
 
 pub fn run(arguments: StatusArguments) -> anyhow::Result<CommandOutcome> {
     runtime::block_on(async move {
@@ -35,61 +39,22 @@ pub fn run(arguments: StatusArguments) -> anyhow::Result<CommandOutcome> {
         // Optional, as MachineConfigNodes are.
         let builds = list_readable::<MachineOSBuild>(&client, "list the MachineOSBuilds").await;
         let builds = builds.unwrap_or_default();
-        output::show(arguments.query.output.format, &pools, || {
+        let names = || {
+            pools
+                .iter()
+                .map(|pool| format!("{POOL_RESOURCE}/{}", pool.name))
+                .collect()
+        };
+        output::show_list(arguments.query.output.format.as_ref(), &pools, names, |columns| {
             let now = Timestamp::now();
-            text::describe(&pools, arguments.nodes, now) + &builds::describe(&builds, now)
+            let text = match columns {
+                Columns::Ordinary => text::describe(&pools, arguments.nodes, now),
+                Columns::Wide => text::wide(&pools, now),
+            };
+            text + &builds::describe(&builds, now)
         })?;
         Ok(CommandOutcome::Done)
     })
-}
-
-pub fn wait(arguments: &Wait) -> anyhow::Result<CommandOutcome> {
-    let timeout: SignedDuration = arguments.timeout.parse().with_context(|| {
-        format!(
-            "--timeout: {:?} is not a time such as 90s, 30m or 2h",
-            arguments.timeout
-        )
-    })?;
-    let timeout = Duration::try_from(timeout).context("--timeout: must not be negative")?;
-    runtime::block_on(async move {
-        let client = arguments.connection.client().await?;
-        let waiting = until_updated(&client, &arguments.pool);
-        match tokio::time::timeout(timeout, waiting).await {
-            Ok(outcome) => outcome,
-            Err(_) => bail!(
-                "pool {} is not updated after {}; see what it waits for with: mco status {0}",
-                arguments.pool,
-                arguments.timeout
-            ),
-        }
-    })
-}
-
-async fn until_updated(client: &Client, name: &str) -> anyhow::Result<CommandOutcome> {
-    let mut live = LiveStatus::new(client);
-    let mut said = None;
-    // A connection error is reported immediately; a watch would only retry.
-    let mut pools = read(client).await?;
-    loop {
-        let chosen = selected(pools, &[name.to_owned()])?;
-        let Some(pool) = chosen.first() else {
-            bail!("there is no pool {name}");
-        };
-        // Excludes the estimated time, which changes constantly.
-        let news = Some((pool.updated, pool.total, pool.state));
-        if news != said {
-            output::print(&format!("{}\n", text::progress(pool, Timestamp::now())))?;
-            said = news;
-        }
-        match pool.state {
-            PoolPhase::Updated if super::plan::is_rendered(client, pool).await? => {
-                return Ok(CommandOutcome::Done);
-            }
-            PoolPhase::Degraded => return Ok(CommandOutcome::Refused),
-            PoolPhase::Updated | PoolPhase::Updating | PoolPhase::Paused | PoolPhase::Waiting => {}
-        }
-        pools = next(&mut live).await;
-    }
 }
 
 async fn watch(client: &Client, arguments: &StatusArguments) -> anyhow::Result<CommandOutcome> {
