@@ -342,10 +342,10 @@ impl Operator {
         }
         let required = async {
             if profile.base.has_templates() {
-                pools::required(cluster, facts).await
-            } else {
-                Ok(())
+                pools::required(cluster, facts).await?;
             }
+            // Before the first render of the pools.
+            os_builds::pre_built_images(cluster).await
         };
         progress.run(SyncStep::MachineConfigPools, required).await;
         if profile.server {
