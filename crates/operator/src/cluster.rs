@@ -37,6 +37,15 @@ pub enum ClusterError {
     },
     #[error("{0}")]
     Profile(String),
+    #[error(
+        "MachineConfig {name} is missing, but MachineOSConfig {config:?} of pool {pool:?} was seeded with a pre-built image; \
+         create it with spec.osImageURL of that image, or delete the MachineOSConfig"
+    )]
+    PreBuiltImage {
+        config: String,
+        pool: String,
+        name: String,
+    },
     #[error("a manifest of ours lacks {0}")]
     Manifest(&'static str),
 }

@@ -81,7 +81,7 @@ pub fn controller_config(
         release_image: release_image(facts, existing),
         root_ca_data: authorities_or_none(authorities),
         infra: Some(infrastructure),
-        internal_registry_pull_secret: None,
+        internal_registry_pull_secret: facts.registry_pull_secret.clone().map(ByteString),
     };
     config.metadata.annotations = Some(annotations_of(facts, options));
     config

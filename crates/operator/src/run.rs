@@ -35,7 +35,6 @@ use crate::profile::{self, BaseEvidence, ClusterProfile};
 use crate::progress::{SyncOutcome, SyncProgress, SyncResult, SyncStep};
 use crate::report::{self, Story};
 use crate::steps::rendering::{RenderingError, Rotation};
-use crate::steps::user_data::Upgrade;
 use crate::steps::{
     definitions, evaluation, machine_configuration, monitoring, os_builds, pools, rendering, serving,
     user_data, workloads,
@@ -341,21 +340,18 @@ impl Operator {
         if let Some(settings) = &settings {
             self.boot_images = machine_configuration::obstacle(settings);
         }
-        let upgrade = settings
-            .as_ref()
-            .map_or(Upgrade::Never, machine_configuration::upgrade);
         let required = async {
             if profile.base.has_templates() {
-                pools::required(cluster, facts).await
-            } else {
-                Ok(())
+                pools::required(cluster, facts).await?;
             }
+            // Before the first render of the pools.
+            os_builds::pre_built_images(cluster).await
         };
         progress.run(SyncStep::MachineConfigPools, required).await;
         if profile.server {
             let user_data = async {
                 let pools = pools::all(cluster).await?;
-                user_data::user_data(cluster, &pools, facts, options, upgrade).await
+                user_data::user_data(cluster, &pools, facts, options).await
             };
             progress.run(SyncStep::UserData, user_data).await;
         }
@@ -613,5 +609,6 @@ fn deployment_settings(
             ..profile.clone()
         },
         chosen_base: options.profile.base,
+        tls: facts.tls.clone(),
     }
 }

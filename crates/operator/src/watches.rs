@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
@@ -19,8 +19,10 @@ use mco_api::crd::CompanionKinds;
 use mco_api::foreign::cluster_operator::ClusterOperator;
 use mco_api::vocabulary::{labels, names};
 use mco_api::{
-    ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfigPool, MachineConfiguration, plain,
+    ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfigPool, MachineConfiguration,
+    MachineOSBuild, MachineOSConfig, plain,
 };
+use mco_core::generators::registry_pull_secret;
 use mco_runtime::with_backoff;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -109,6 +111,16 @@ impl Watches {
             Work::Everything,
         );
         self.follow(kind(ApiResource::erase::<MachineConfigPool>(&())), Work::Status);
+        // The builder is deployed with the first MachineOSConfig and deleted after the last build. It writes their status,
+        // and the progress of builds as annotations.
+        self.follow_with::<MachineOSConfig>(Triggers {
+            change: Some(Work::Everything),
+            status: None,
+        });
+        self.follow_with::<MachineOSBuild>(Triggers {
+            change: None,
+            status: None,
+        });
         self.follow((operators, one(names::CLUSTER_OPERATOR)), Work::Status);
         self.follow_within::<ConfigMap>(names::NAMESPACE);
         self.follow_within::<Secret>(names::NAMESPACE);
@@ -126,6 +138,8 @@ impl Watches {
             self.follow_named::<ConfigMap>(namespace, name);
         }
         self.follow_named::<Secret>(names::CONFIG_NAMESPACE, names::secret::PULL_SECRET);
+        self.follow_named::<ServiceAccount>(names::NAMESPACE, registry_pull_secret::SERVICE_ACCOUNT);
+        self.follow_named::<Secret>(names::CONFIG_MANAGED_NAMESPACE, names::secret::ENTITLEMENT);
         for role in CONTROL_PLANE_NODES {
             if self.watched.insert(format!("Node/{role}")) {
                 let nodes = Api::all_with(self.client.clone(), &ApiResource::erase::<Node>(&()));
@@ -190,14 +204,26 @@ impl Watches {
     }
 
     fn follow(&mut self, (resource, config): (ApiResource, watcher::Config), work: Work) {
+        self.follow_triggering(&resource, config, Triggers::any(Some(work)));
+    }
+
+    fn follow_with<K: Resource<DynamicType = ()>>(&mut self, triggers: Triggers) {
+        self.follow_triggering(
+            &ApiResource::erase::<K>(&()),
+            watcher::Config::default(),
+            triggers,
+        );
+    }
+
+    fn follow_triggering(&mut self, resource: &ApiResource, config: watcher::Config, triggers: Triggers) {
         if self
             .watched
             .insert(format!("{}/{}", resource.kind, resource.api_version))
         {
-            let api: Api<Metadata> = Api::all_with(self.client.clone(), &resource);
+            let api: Api<Metadata> = Api::all_with(self.client.clone(), resource);
             let is_complete = config.field_selector.is_none() && config.label_selector.is_none();
-            let scope = is_complete.then(|| scope_of(&resource, None));
-            self.spawn(api, config, Triggers::any(Some(work)), scope);
+            let scope = is_complete.then(|| scope_of(resource, None));
+            self.spawn(api, config, triggers, scope);
         }
     }
 
