@@ -81,7 +81,7 @@ fn a_node_counts_as_updated_once_its_readiness_taints_are_gone() {
     let ready = nodes(node("n0 v2/v2"));
     assert_eq!(
         status(&pools, &ready, &in_waves).1,
-        "pool worker: updating the nodes"
+        "pool worker: updating the nodes of the last wave"
     );
     // Without waves it holds its place in the budget of the pool and in those of the policy.
     let plain = [policy("p", "worker", json!({}))];
@@ -109,6 +109,13 @@ fn a_wave_with_a_node_that_is_not_ready_is_not_complete_but_a_rollout_that_was_d
     assert_eq!(
         status(&pools, &nodes, &policies).1,
         "pool worker: waits because node n0 is reporting NotReady=False"
+    );
+    let mut failed = nodes.clone();
+    failed[0] = labels(node("n0 v1/v2 Degraded why=full"), "canary");
+    assert_eq!(
+        status(&pools, &failed, &policies).1,
+        "pool worker: waits because node n0 failed: full",
+        "it was updating the nodes for ever"
     );
     nodes[1] = node("n1 v2/v2");
     assert_eq!(status(&pools, &nodes, &policies).0, RolloutPhase::Progressing);
@@ -232,4 +239,13 @@ fn pools_that_come_first_are_complete_with_their_adoption() {
             );
         }
     }
+}
+
+#[test]
+fn a_policy_that_loses_its_waves_in_the_middle_updates_all_other_nodes() {
+    let mut policies = [policy("p", "worker", json!({}))];
+    let completed = json!([{"nodes": 1, "at": NOW}]);
+    policies[0].status = from(json!({"pools": [{"name": "worker", "target": "v2", "completedWaves": completed}]}));
+    let nodes = [node("n0 v2/v2"), node("n1 v1/v1 age=1"), node("n2 v1/v1 age=2")];
+    assert_eq!(sent(&decided(&[worker()], &nodes, &policies)), "n1 n2", "they waited for ever");
 }

@@ -28,7 +28,7 @@ pub(super) struct CurrentWave<'n> {
     pub is_complete: bool,
     /// Why no node of the wave can be started, although it has some.
     pub blocked: Option<String>,
-    /// Why the first updated node of it that is not confirmed does not count as updated.
+    /// Why its first node that failed, or is updated and not confirmed, does not count as updated.
     pub unconfirmed: Option<String>,
 }
 
@@ -60,7 +60,9 @@ pub(super) fn current<'n>(
         ..CurrentWave::default()
     };
     for number in 0..=index {
-        let capacity = match completed.get(number) {
+        // The policy may have had more waves when they were completed.
+        let recorded = completed.get(number).filter(|_| number < waves.len());
+        let capacity = match recorded {
             Some(completed) => usize::try_from(completed.nodes).unwrap_or(usize::MAX),
             None => limit(policy, number, members.len()),
         };
@@ -95,8 +97,12 @@ pub(super) fn current<'n>(
             });
             wave.is_complete = index < waves.len() && all_done && wave.startable.is_empty() && !is_stuck;
             wave.unconfirmed = own.iter().find_map(|node| {
-                let objection = confirm::objection(policy, node, target)?;
-                (!acknowledged(node)).then_some(objection)
+                let failed = node.is_degraded() && !node.is_updated_to(target);
+                let objection = match failed {
+                    true => Some(format!("node {} failed: {}", node.name, node.reason)),
+                    false => confirm::objection(policy, node, target),
+                };
+                objection.filter(|_| !acknowledged(node))
             });
             return wave;
         }
