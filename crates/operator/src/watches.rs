@@ -113,11 +113,11 @@ impl Watches {
         self.follow(kind(ApiResource::erase::<MachineConfigPool>(&())), Work::Status);
         // The builder is deployed with the first MachineOSConfig and deleted after the last build. It writes their status,
         // and the progress of builds as annotations.
-        self.follow_with::<MachineOSConfig>(Triggers {
+        self.follow_with::<MachineOSConfig>(Triggers::Any {
             change: Some(Work::Everything),
             status: None,
         });
-        self.follow_with::<MachineOSBuild>(Triggers {
+        self.follow_with::<MachineOSBuild>(Triggers::Any {
             change: None,
             status: None,
         });
