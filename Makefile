@@ -24,6 +24,7 @@ test: setup ## Run all tests that need only Rust
 .PHONY: e2e
 e2e: ## Run the suites against real components, which it installs (as root, on Debian)
 	e2e/run
+	e2e/alerts/run
 	e2e/story/run
 	e2e/install/run
 	e2e/switch/run
@@ -35,6 +36,7 @@ e2e: ## Run the suites against real components, which it installs (as root, on D
 	e2e/node/run
 	e2e/console/run
 	e2e/build/run
+	e2e/package/run
 
 .PHONY: lint
 lint: ## Check formatting, lints, licences and duplicate dependencies
@@ -42,6 +44,15 @@ lint: ## Check formatting, lints, licences and duplicate dependencies
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	scripts/install-cargo-tool cargo-deny
 	$(CARGO) deny --log-level error check bans licenses sources
+	scripts/build-book --check
+
+.PHONY: book
+book: setup ## Build the documentation as a site, and check its links
+	scripts/build-book
+
+.PHONY: release
+release: setup ## Build everything that a release publishes into target/dist (see scripts/release)
+	scripts/release
 
 .PHONY: bench
 bench: ## Measure speed and memory against the budgets
@@ -54,10 +65,13 @@ bench: ## Measure speed and memory against the budgets
 	scripts/bench-daemon
 
 .PHONY: proof
-proof: ## Examine all states that a power failure may leave, and kill at every step (docs/proof.md)
+proof: ## Power failures, kills at every step, simulated fleets, suites of others (docs/proof.md)
 	MCO_POWER=all $(CARGO) test --release --package mco-daemon --test power -- --nocapture
 	MCO_POWER=all $(CARGO) test --release --package mco-apiserver --lib store::power_tests -- --nocapture
 	MCO_CRASH_POINTS=all MCO_CRASH_RANDOM=2000 $(CARGO) test --release --package mco-daemon --test crash -- --nocapture
+	$(CARGO) run --release --package mco-simulation -- --seed 0 --count 10000
+	e2e/powercut/run --cuts 50
+	e2e/others/run
 
 .PHONY: fuzz
 fuzz: ## Fuzz the parsers and transforms; SECONDS_EACH=60 by default

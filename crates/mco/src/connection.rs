@@ -6,14 +6,18 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
+use jiff::SignedDuration;
 use kube::api::ListParams;
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, Client, Config, Resource};
 use mco_client::ReadError;
 use mco_runtime::{FieldManager, Lenient, list_lenient};
 use serde::de::DeserializeOwned;
 
+use crate::log;
 use crate::output;
+use crate::request_log::RequestLogLayer;
 
 /// The field manager of the writes that a user requests on the command line.
 pub const FIELD_MANAGER: FieldManager = FieldManager::new("mco");
@@ -31,11 +35,49 @@ pub struct Connection {
     /// The context to use; by default the current one.
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
+    /// User to impersonate.
+    #[arg(long = "as", value_name = "USER")]
+    pub impersonate: Option<String>,
+    /// Group to impersonate; can be repeated.
+    #[arg(long = "as-group", value_name = "GROUP", requires = "impersonate")]
+    pub impersonate_groups: Vec<String>,
+    /// Timeout of one request, for example 10s or 2m; 0 is none. By default 30s.
+    #[arg(long, value_name = "TIME", value_parser = request_timeout)]
+    pub request_timeout: Option<RequestTimeout>,
+}
+
+/// The timeout of one request; `None` waits without limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestTimeout(Option<Duration>);
+
+fn request_timeout(text: &str) -> Result<RequestTimeout, String> {
+    if text == "0" {
+        return Ok(RequestTimeout(None));
+    }
+    // As kubectl: a number without a unit is seconds.
+    let text = if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        format!("{text}s")
+    } else {
+        text.to_owned()
+    };
+    let parsed: Result<SignedDuration, _> = text.parse();
+    match parsed.map(Duration::try_from) {
+        Ok(Ok(time)) if time.is_zero() => Ok(RequestTimeout(None)),
+        Ok(Ok(time)) => Ok(RequestTimeout(Some(time))),
+        _ => Err("expected a time such as 10s or 2m".to_owned()),
+    }
 }
 
 impl Connection {
     pub async fn client(&self) -> anyhow::Result<Client> {
-        Ok(Client::try_from(self.config().await?)?)
+        let config = self.config().await?;
+        let cluster_url = config.cluster_url.to_string();
+        let builder = ClientBuilder::try_from(config)?;
+        Ok(if log::shows_requests() {
+            builder.with_layer(&RequestLogLayer { cluster_url }).build()
+        } else {
+            builder.build()
+        })
     }
 
     pub async fn config(&self) -> anyhow::Result<Config> {
@@ -48,7 +90,14 @@ impl Connection {
             .await
             .map_err(|error| self.unusable(&error))?;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
-        config.read_timeout = Some(READ_TIMEOUT);
+        config.read_timeout = match self.request_timeout {
+            Some(RequestTimeout(timeout)) => timeout,
+            None => Some(READ_TIMEOUT),
+        };
+        if let Some(user) = &self.impersonate {
+            config.auth_info.impersonate = Some(user.clone());
+            config.auth_info.impersonate_groups = Some(self.impersonate_groups.clone());
+        }
         Ok(config)
     }
 
@@ -61,8 +110,10 @@ impl Connection {
             });
         }
         let mut config = self.config().await?;
-        let ordinary = Config::new(config.cluster_url.clone());
-        config.read_timeout = ordinary.read_timeout;
+        if self.request_timeout.is_none() {
+            let ordinary = Config::new(config.cluster_url.clone());
+            config.read_timeout = ordinary.read_timeout;
+        }
         Ok(config)
     }
 
@@ -144,5 +195,26 @@ pub fn describe_error(error: ReadError) -> anyhow::Error {
             anyhow!("{error}; request this permission, or choose another user with --context")
         }
         error => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_timeout_is_written_as_for_kubectl() {
+        for (text, expected) in [
+            ("0", Some(None)),
+            ("0s", Some(None)),
+            ("5", Some(Some(5))),
+            ("10s", Some(Some(10))),
+            ("2m", Some(Some(120))),
+            ("soon", None),
+            ("-1s", None),
+        ] {
+            let expected = expected.map(|seconds| RequestTimeout(seconds.map(Duration::from_secs)));
+            assert_eq!(request_timeout(text).ok(), expected, "{text}");
+        }
     }
 }

@@ -20,7 +20,10 @@ use crate::output;
 use crate::remote;
 
 /// File extensions of manifests in a directory.
-const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+const ENDINGS: [&str; 4] = ["yaml", "yml", "json", "bu"];
+
+/// Files that make a directory an input of kustomize. What they patch or generate would be missing here.
+const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
 /// The parsed manifests, and the number of inputs that failed, each of which has been reported.
 #[derive(Debug, Default)]
@@ -199,6 +202,12 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if path == Path::new("-") || !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
+    if let Some(kustomization) = KUSTOMIZATIONS.iter().find(|name| path.join(name).is_file()) {
+        bail!(
+            "{0}: {kustomization} is built by kustomize first; run: kustomize build {0} | mco ... with - for standard input",
+            path.display()
+        );
+    }
     let mut files = Vec::new();
     for entry in fs::read_dir(path).with_context(|| format!("cannot read directory {}", path.display()))? {
         let file = entry
@@ -214,7 +223,7 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     if files.is_empty() {
         bail!(
-            "{}: no .yaml, .yml or .json file in this directory",
+            "{}: no .yaml, .yml, .json or .bu file in this directory",
             path.display()
         );
     }

@@ -1,5 +1,7 @@
 //! The log of a component. Its level can change at runtime.
 
+use std::sync::OnceLock;
+
 use mco_api::machine_configuration::LogLevel;
 use mco_operator::LogLevels;
 use mco_operator::manifests::LOG_LEVEL_VARIABLE;
@@ -10,8 +12,41 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Registry, fmt, registry, reload};
 
+use crate::cli::{LogArguments, LogFormat};
+
 /// The prefix of all our log targets.
 const OURS: &str = "mco";
+
+/// The level from which the requests of client commands are printed; kubectl's is the same.
+const REQUESTS: u8 = 6;
+
+/// The options `-v` and `--log-format` of this process.
+static OPTIONS: OnceLock<LogArguments> = OnceLock::new();
+
+/// Sets the options of this process, once, before a log starts.
+pub fn set_options(options: LogArguments) {
+    // Fails only if they are set already.
+    let _ = OPTIONS.set(options);
+}
+
+fn options() -> LogArguments {
+    OPTIONS.get().copied().unwrap_or_default()
+}
+
+/// Returns whether client commands print their requests.
+pub fn shows_requests() -> bool {
+    options().verbosity.is_some_and(|level| level >= REQUESTS)
+}
+
+/// Returns the level of a number, as the operator of OpenShift maps its levels to those of klog.
+fn level(verbosity: u8) -> LogLevel {
+    match verbosity {
+        0..4 => LogLevel::Normal,
+        4..6 => LogLevel::Debug,
+        6..8 => LogLevel::Trace,
+        8.. => LogLevel::TraceAll,
+    }
+}
 
 /// A started log.
 pub struct Log {
@@ -19,23 +54,34 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts the log of a component, with the level of its environment variable.
+    /// Starts the log of a component, with the level of `-v` or else of its environment variable.
     pub fn start<Writer>(writer: Writer) -> Self
     where
         Writer: for<'a> MakeWriter<'a> + Send + Sync + 'static,
     {
-        let level = std::env::var(LOG_LEVEL_VARIABLE).unwrap_or_default();
-        let (filter, handle) = reload::Layer::new(filter(LogLevel::named(&level)));
+        let options = options();
+        let level = options.verbosity.map_or_else(
+            || LogLevel::named(&std::env::var(LOG_LEVEL_VARIABLE).unwrap_or_default()),
+            level,
+        );
+        let (filter, handle) = reload::Layer::new(filter(level));
         let lines = fmt::layer()
             .with_ansi(false)
             .with_target(false)
             .with_writer(writer);
-        registry().with(filter).with(lines).init();
+        let subscriber = registry().with(filter);
+        match options.log_format {
+            LogFormat::Text => subscriber.with(lines).init(),
+            LogFormat::Json => subscriber.with(lines.json().flatten_event(true)).init(),
+        }
         Self { filter: handle }
     }
 
-    /// Follows the log level of the cluster until it ends.
+    /// Follows the log level of the cluster until it ends, unless `-v` sets it.
     pub async fn follow(self, mut levels: watch::Receiver<LogLevels>, own: fn(LogLevels) -> LogLevel) {
+        if options().verbosity.is_some() {
+            return;
+        }
         while levels.changed().await.is_ok() {
             let level = own(*levels.borrow_and_update());
             info!("the log level is {}", level.name());
@@ -69,6 +115,20 @@ mod tests {
     use tracing::Level;
 
     use super::*;
+
+    #[test]
+    fn a_level_is_the_one_that_openshift_maps_to_the_number() {
+        let levels = [0, 2, 4, 6, 8, 10].map(level);
+        let expected = [
+            LogLevel::Normal,
+            LogLevel::Normal,
+            LogLevel::Debug,
+            LogLevel::Trace,
+            LogLevel::TraceAll,
+            LogLevel::TraceAll,
+        ];
+        assert_eq!(levels, expected);
+    }
 
     #[test]
     fn the_filter_depends_on_the_level_and_on_the_target() {

@@ -9,7 +9,7 @@ pub use mco_client::text::escape_control_chars;
 use mco_core::config::goyaml;
 use serde::Serialize;
 
-use crate::cli::OutputFormat;
+use crate::cli::{ListFormat, OutputFormat};
 
 /// The result of a command that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,9 +31,7 @@ impl From<CommandOutcome> for ExitCode {
     }
 }
 
-/// Prints to standard output. A closed pipe, as in `mco crds
-///
-/// head`, is not an error.
+/// Prints to standard output. A closed pipe, as in `mco crds | head`, is not an error.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -45,28 +43,51 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 }
 
 /// Prints a value in a format for programs.
-pub fn print_as(format: OutputFormat, value: &impl Serialize) -> anyhow::Result<()> {
+pub fn print_as(format: &OutputFormat, value: &impl Serialize) -> anyhow::Result<()> {
     print(&text_as(format, value)?)
 }
 
 /// Returns a value in a format for programs.
-pub fn text_as(format: OutputFormat, value: &impl Serialize) -> anyhow::Result<String> {
+pub fn text_as(format: &OutputFormat, value: &impl Serialize) -> anyhow::Result<String> {
     let value = serde_json::to_value(value).context("cannot represent the result")?;
     Ok(match format {
         OutputFormat::Json => format!("{value:#}\n"),
         OutputFormat::Yaml => goyaml::to_string(&value),
+        OutputFormat::JsonPath(template) => template.fill(&value),
     })
 }
 
 /// Prints in the format for programs if one was requested, else as text.
 pub fn show(
-    format: Option<OutputFormat>,
+    format: Option<&OutputFormat>,
     value: &impl Serialize,
     text: impl FnOnce() -> String,
 ) -> anyhow::Result<()> {
     match format {
         Some(format) => print_as(format, value),
         None => print(&text()),
+    }
+}
+
+/// How many columns a table has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Columns {
+    Ordinary,
+    Wide,
+}
+
+/// Prints a list: as text, as names, or in a format for programs.
+pub fn show_list(
+    format: Option<&ListFormat>,
+    value: &impl Serialize,
+    names: impl FnOnce() -> Vec<String>,
+    text: impl FnOnce(Columns) -> String,
+) -> anyhow::Result<()> {
+    match format {
+        None => print(&text(Columns::Ordinary)),
+        Some(ListFormat::Wide) => print(&text(Columns::Wide)),
+        Some(ListFormat::Name) => print(&names().iter().fold(String::new(), |all, name| all + name + "\n")),
+        Some(ListFormat::Program(format)) => print_as(format, value),
     }
 }
 

@@ -115,8 +115,7 @@ fn body(text: &str, (width, height): (usize, usize)) -> ScreenBody {
     let shown = if fits { lines.len() } else { room - 1 };
     let mut body = String::new();
     for line in lines.iter().take(shown) {
-        body.extend(line.chars().take(width));
-        let _ = writeln!(body, "{REST_OF_LINE}");
+        let _ = writeln!(body, "{}{REST_OF_LINE}", cut(line, width));
     }
     if !fits {
         let _ = writeln!(body, "... and {} more lines{REST_OF_LINE}", lines.len() - shown);
@@ -125,6 +124,25 @@ fn body(text: &str, (width, height): (usize, usize)) -> ScreenBody {
         text: body,
         height: shown + usize::from(!fits),
     }
+}
+
+/// Returns the start of a line that fits the width. Colours have no width, and are kept so that they end, too.
+fn cut(line: &str, width: usize) -> String {
+    let mut text = String::new();
+    let (mut column, mut in_colour) = (0, false);
+    for c in line.chars() {
+        if c == '\u{1b}' {
+            in_colour = true;
+        }
+        if in_colour {
+            text.push(c);
+            in_colour = c != 'm';
+        } else if column < width {
+            text.push(c);
+            column += 1;
+        }
+    }
+    text
 }
 
 /// Overwrites the lines above.
@@ -162,6 +180,10 @@ mod tests {
             "1\u{1b}[K\n2\u{1b}[K\n... and 3 more lines\u{1b}[K\n"
         );
         assert_eq!(shown("abcdef", (3, 24)), "abc\u{1b}[K\n");
+        assert_eq!(
+            shown("a\u{1b}[31mbcdef\u{1b}[0m", (3, 24)),
+            "a\u{1b}[31mbc\u{1b}[0m\u{1b}[K\n"
+        );
     }
 
     #[test]

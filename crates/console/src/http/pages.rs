@@ -34,6 +34,7 @@ impl ConsoleApp {
             ["policies", name] => self.policy(session, name).await,
             ["nodes", name] => self.node(session, name, show).await,
             ["nodes", name, "adoption"] => self.adoption(session, name).await,
+            ["builds"] => self.builds(session).await,
             ["configs"] => self.configs(session).await,
             ["configs", name] => self.config(session, name, show).await,
             ["plan"] => {
@@ -67,6 +68,13 @@ impl ConsoleApp {
         let snapshot = session.hub.snapshot().await;
         let frame = self.live_frame(session, "Pools", &snapshot);
         let page = views::overview::overview(frame, &snapshot, Timestamp::now());
+        respond::page(views::html(&page))
+    }
+
+    async fn builds(&self, session: &Session) -> ConsoleResponse {
+        let snapshot = session.hub.snapshot().await;
+        let frame = self.live_frame(session, "OS image builds", &snapshot);
+        let page = views::builds::builds(frame, &snapshot, Timestamp::now());
         respond::page(views::html(&page))
     }
 

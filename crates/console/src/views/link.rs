@@ -25,6 +25,9 @@ pub fn adoption(name: &str) -> String {
     format!("/nodes/{}/adoption", encoded(name))
 }
 
+/// The page of OS image builds.
+pub const BUILDS: &str = "/builds";
+
 pub fn config(name: &str) -> String {
     format!("/configs/{}", encoded(name))
 }

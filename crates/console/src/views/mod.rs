@@ -4,6 +4,7 @@
 //! reads, waits or decides.
 
 pub mod adoption;
+pub mod builds;
 pub mod changes;
 pub mod config;
 pub mod configs;

@@ -193,14 +193,23 @@ async fn uncordon(
     if write(ctx, node, patch).await?.is_some() {
         match lift {
             Lift::Cordon => info!(node = name, request, "uncordoned the node"),
-            Lift::Nothing => info!(
+            Lift::Nothing if is_cordoned(node) => info!(
                 node = name,
                 request, "completed the update; the node stays cordoned because another client cordoned it"
+            ),
+            Lift::Nothing => info!(
+                node = name,
+                request, "completed the update; the node was not cordoned"
             ),
         }
         ctx.options.metrics.remove_drain(name);
     }
     Ok(Requeue::OnChange)
+}
+
+fn is_cordoned(node: &Node) -> bool {
+    let spec = node.spec.as_ref();
+    spec.is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
 /// Returns the patch that removes the update taint, if the request completes the update to the pool's target.

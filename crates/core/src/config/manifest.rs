@@ -2,11 +2,13 @@
 //! is true; of duplicate keys the last one wins), within fixed memory bounds.
 
 use std::fmt;
+use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::config::butane;
 use crate::config::goyaml::read::{self as yaml, Document, Rest, YamlError};
 use crate::config::problem::Problem;
 
@@ -27,6 +29,15 @@ pub struct Manifest {
 pub struct ManifestOrigin {
     pub file: String,
     pub line: u64,
+}
+
+impl ManifestOrigin {
+    /// The name of a MachineConfig whose Butane config has none: that of its file, `50-ntp` for `50-ntp.bu`.
+    fn name_of_butane(&self) -> Option<String> {
+        let path = Path::new(&self.file);
+        path.extension()?;
+        Some(path.file_stem()?.to_str()?.to_owned())
+    }
 }
 
 impl fmt::Display for ManifestOrigin {
@@ -52,6 +63,11 @@ pub enum ManifestError {
     NotAnObject {
         origin: ManifestOrigin,
         missing: &'static str,
+    },
+    #[error("{origin}: Butane config: {}", list(.problems))]
+    Butane {
+        origin: ManifestOrigin,
+        problems: Vec<Problem>,
     },
     #[error("{origin}: {kind} {name:?}: {path}: {message}")]
     WrongShape {
@@ -84,7 +100,13 @@ impl fmt::Display for ReadWarning {
     }
 }
 
-/// Parses all objects of one file. Empty documents are skipped and `List` objects are flattened.
+fn list(problems: &[Problem]) -> String {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    lines.join("\n  ")
+}
+
+/// Parses all objects of one file. Empty documents are skipped, `List` objects are flattened, and Butane configs are
+/// translated to MachineConfigs.
 pub fn read(file: &str, bytes: &[u8]) -> Result<Vec<Manifest>, ManifestError> {
     read_with_warnings(file, bytes).map(|reading| reading.manifests)
 }
@@ -256,6 +278,15 @@ fn collect(origin: ManifestOrigin, value: Value, manifests: &mut Vec<Manifest>) 
     if value.is_null() {
         return Ok(());
     }
+    let value = if butane::is_butane(&value) {
+        let name = origin.name_of_butane();
+        butane::translate(&value, name.as_deref()).map_err(|problems| ManifestError::Butane {
+            origin: origin.clone(),
+            problems,
+        })?
+    } else {
+        value
+    };
     let text = |path: &str| {
         value
             .pointer(path)
@@ -318,6 +349,17 @@ mod tests {
         ] {
             assert_eq!(value(text).unwrap(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_butane_config_is_read_as_a_machine_config_with_the_name_of_its_file() {
+        let text = "variant: fcos\nversion: 1.5.0\nmetadata:\n  labels:\n    machineconfiguration.openshift.io/role: worker\n";
+        let found = read("configs/50-ntp.bu", text.as_bytes()).unwrap();
+        assert_eq!((found[0].kind.as_str(), found[0].name.as_str()), ("MachineConfig", "50-ntp"));
+        let config: MachineConfig = found[0].decode().unwrap();
+        assert!(config.spec.config.is_some());
+        let error = read("standard input", b"variant: fcos\nversion: 1.5.0\n").unwrap_err().to_string();
+        assert!(error.starts_with("standard input:1: Butane config: metadata.name: "), "{error}");
     }
 
     #[test]

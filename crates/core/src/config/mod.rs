@@ -2,6 +2,7 @@
 
 pub mod applicability;
 pub mod base_layout;
+pub mod butane;
 pub mod diff;
 pub mod disruption;
 pub mod extensions;

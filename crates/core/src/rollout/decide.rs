@@ -148,6 +148,9 @@ fn plan_members(view: &RolloutView<'_>, pool: &PoolView<'_>, started: &HashSet<S
         }
     }
     sync_taints_and_topology(&mut plan, view, pool, &target);
+    let joining = view.unmanaged.iter();
+    plan.actions
+        .extend(joining.filter_map(|node| first_boot::join_from_no_pool(view, pool, node)));
     choose(&mut plan, view, pool, &target, rules);
     set_confirm_deadlines(&mut plan, view, pool);
     let announcement = plan.announcement(|_| true);
@@ -270,7 +273,7 @@ fn choose(
             } else {
                 Because::Superseded
             };
-            plan.actions.push(send(node, target, because));
+            plan.actions.push(send(view, pool, node, target, because));
         } else if let Some(reason) = cannot_start(node) {
             plan.held.push(held(node, reason));
         } else if let holds @ [_, ..] = holds::of_node(node.node).as_slice() {
@@ -306,7 +309,7 @@ fn choose(
         } else {
             used += i64::from(!holds);
             away += 1;
-            plan.actions.push(send(node, target, Because::Turn));
+            plan.actions.push(send(view, pool, node, target, Because::Turn));
         }
     }
     grant_reboots(plan, view, pool, rules, limit - used);
@@ -406,11 +409,18 @@ fn operator_node_to_defer<'a>(
     others_wait.then_some(operator)
 }
 
-fn send(node: &NodeView<'_>, target: &RolloutTarget, because: Because) -> NodeAction {
+fn send(
+    view: &RolloutView<'_>,
+    pool: &PoolView<'_>,
+    node: &NodeView<'_>,
+    target: &RolloutTarget,
+    because: Because,
+) -> NodeAction {
     NodeAction::SetDesired {
         node: node.name.to_owned(),
         config: target.config.clone(),
         image: target.image.clone(),
+        confirm_deadline: view.policies.confirm_deadline(pool).map(str::to_owned),
         because,
     }
 }
@@ -421,6 +431,7 @@ fn skip(node: &NodeView<'_>) -> NodeAction {
         node: node.name.to_owned(),
         config: node.current_config.to_owned(),
         image: node.current_image.map(str::to_owned),
+        confirm_deadline: None,
         because: Because::Skipped,
     }
 }

@@ -12,6 +12,7 @@ pub mod drain;
 mod drift_policy;
 pub mod first_boot;
 pub mod holds;
+pub mod hooks;
 pub mod messages;
 mod node;
 mod node_annotations;

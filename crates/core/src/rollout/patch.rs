@@ -16,7 +16,13 @@ pub fn merge_patch<'p>(node: &Node, actions: impl IntoIterator<Item = &'p NodeAc
     let mut patch = NodePatch::of(node);
     for action in actions {
         match action {
-            NodeAction::SetDesired { config, image, .. } => {
+            NodeAction::SetDesired {
+                config,
+                image,
+                confirm_deadline,
+                ..
+            } => {
+                patch.annotate(CONFIRM_DEADLINE, confirm_deadline.as_deref());
                 patch.annotate(annotation::DESIRED_CONFIG, Some(config));
                 patch.annotate(annotation::DESIRED_IMAGE, image.as_deref());
             }

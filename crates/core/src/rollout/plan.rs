@@ -89,6 +89,9 @@ pub enum NodeAction {
         config: String,
         #[serde(skip_serializing_if = "Option::is_none", default)]
         image: Option<String>,
+        /// How long the node may take to be healthy with the config; `None` for its default.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        confirm_deadline: Option<String>,
         because: Because,
     },
     /// Add the soft taint that makes the scheduler prefer nodes without a pending update.
@@ -448,6 +451,7 @@ impl fmt::Display for NodeAction {
                 config,
                 image,
                 because,
+                ..
             } => {
                 write!(f, "send {node} to {config}")?;
                 if let Some(image) = image {

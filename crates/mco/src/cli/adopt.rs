@@ -15,10 +15,10 @@ Examples:
 
 Each node's daemon compares the machine with the config of its pool and changes
 nothing: which paths it would create, which files of others it would replace or
-remove (size, hash, owning package), what that costs, and which other agents reboot
-the node or write the same files. With --yes the node is adopted: everything it has
-is kept, and the ordinary rollout updates it within the pool's budget. mco release
-is the way back.
+remove (size, hash, owning package), what that costs, and which other agents
+reboot the node or write the same files. With --yes the node is adopted:
+everything it has is kept, and the ordinary rollout updates it within the
+pool's budget. mco release is the way back.
 
 A pool adopts nodes by itself according to its annotation mco.dev/adopt: never,
 when-equal (the default: only nodes that already are as configured) or always.
@@ -49,8 +49,8 @@ Examples:
   mco release worker-1 --timeout 1h
 
 Originals are restored and files that were created are removed, as an ordinary
-update with its drain and reboot. Then the annotations and taints of the node are
-removed, and no pool adopts it again by itself.")]
+update with its drain and reboot. Then the annotations and taints of the node
+are removed, and no pool adopts it again by itself.")]
 pub struct ReleaseArguments {
     /// The nodes.
     #[arg(value_name = "NODE", required = true)]

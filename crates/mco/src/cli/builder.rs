@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::OutputFormat;
 use super::metrics::MetricsArguments;
+use super::{OutputFormat, output};
 use crate::connection::Connection;
 use crate::leader::Election;
 
@@ -16,11 +16,13 @@ use crate::leader::Election;
     after_help = "\
 Examples:
   mco builder
-  mco builder --kubeconfig admin.kubeconfig --builder-image registry.example.com/mco-builder:1
+  mco builder --kubeconfig admin.kubeconfig \\
+      --builder-image registry.example.com/mco-builder:1
   mco builder plan --manifests cluster/
 
-Each build is a Job in which mco builder build drives buildah. The builder image must have this program and buildah.
-One of several builders is elected leader. A stop completes the cleanup of deleted MachineOSConfigs, for up to ten
+Each build is a Job in which mco builder build drives buildah. The builder
+image must have this program and buildah. One of several builders is elected
+leader. A stop completes the cleanup of deleted MachineOSConfigs, for up to ten
 seconds; the next leader resumes running builds."
 )]
 pub struct BuilderArguments {
@@ -46,8 +48,9 @@ pub struct BuilderArguments {
 #[derive(Debug, Subcommand)]
 pub enum BuilderCommand {
     Plan(BuilderPlan),
+    #[command(hide = true)]
     Build(ImageBuildArguments),
-    #[command(name = "create-digest-configmap")]
+    #[command(name = "create-digest-configmap", hide = true)]
     Digest(DigestArguments),
 }
 
@@ -58,13 +61,14 @@ Examples:
   mco builder plan --manifests cluster/
   mco builder plan --manifests cluster/ -o json
 
-The directory holds MachineOSConfigs, their pools with spec.configuration, rendered
-MachineConfigs and the ControllerConfig. MachineOSBuilds, Secrets, ConfigMaps and
-Nodes in it are used. Without any Secret, the credentials are left empty.
+The directory holds MachineOSConfigs, their pools with spec.configuration,
+rendered MachineConfigs and the ControllerConfig. MachineOSBuilds, Secrets,
+ConfigMaps and Nodes in it are used. Without any Secret, the credentials are
+left empty.
 
-Prints for every MachineOSConfig the name of its MachineOSBuild, whether an image
-must be built and why, the composed Containerfile and the objects of the build.
-Exit code 1 if an image cannot be built.")]
+Prints for every MachineOSConfig the name of its MachineOSBuild, whether an
+image must be built and why, the composed Containerfile and the objects of the
+build. Exit code 1 if an image cannot be built.")]
 pub struct BuilderPlan {
     /// Directory of YAML or JSON manifests, a single file, or - for standard input.
     #[arg(long, value_name = "DIR")]
@@ -73,7 +77,7 @@ pub struct BuilderPlan {
     #[arg(long, value_name = "IMAGE")]
     pub builder_image: Option<String>,
     /// Print the plan in this format.
-    #[arg(short, long, value_enum)]
+    #[arg(short, long, value_name = output::FORMATS)]
     pub output: Option<OutputFormat>,
 }
 
@@ -99,7 +103,8 @@ pub struct ImageBuildArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  mco builder create-digest-configmap --configmap-name digest-worker-1 --digestfile digest --labels a=b")]
+  mco builder create-digest-configmap --configmap-name digest-worker-1 \\
+      --digestfile digest --labels a=b")]
 pub struct DigestArguments {
     /// The name of the ConfigMap.
     #[arg(long, value_name = "NAME", env = "DIGEST_CONFIGMAP_NAME")]

@@ -18,16 +18,16 @@ Examples:
 On your own machine it uses your kubeconfig: the browser that opens the printed
 address has your permissions, and no more. The address works once and for ten
 minutes; then the next one is printed. Where the output is no terminal, it is
-written to a private file in $XDG_RUNTIME_DIR. Other users log in with a token of
-the cluster and have the permissions of that token.
+written to a private file in $XDG_RUNTIME_DIR. Other users log in with a token
+of the cluster and have the permissions of that token.
 
 On an address that other machines can reach, it needs a certificate, and every
-user logs in with a token. The console has no permissions of its own, also inside
-a cluster.
+user logs in with a token. The console has no permissions of its own, also
+inside a cluster.
 
-Browsers resolve names below localhost by themselves. For one that does not, use
---host localhost; programs on other ports of this machine then get its cookies
-when you visit them.")]
+Browsers resolve names below localhost by themselves. For one that does not,
+use --host localhost; programs on other ports of this machine then get its
+cookies when you visit them.")]
 pub struct Console {
     /// Port to listen on.
     #[arg(long, value_name = "PORT", default_value_t = 7480)]

@@ -8,12 +8,18 @@ use clap::{Args, Subcommand};
 use mco_daemon::agent::HealthEndpoint;
 use mco_daemon::member::CaFingerprint;
 use mco_daemon::paths;
+use mco_http::fetch::Network;
 
-use super::OutputFormat;
 use super::metrics::MetricsArguments;
+use super::{OutputFormat, output};
 
 /// Apply the configuration of this machine, or of a directory that simulates one.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco daemon start --node-name worker-1
+  mco daemon once-from 50-chrony.yaml
+  mco daemon status --root /srv/images/node1")]
 pub struct Daemon {
     #[command(subcommand)]
     pub command: DaemonCommand,
@@ -28,6 +34,8 @@ pub enum DaemonCommand {
     Validate(DaemonValidate),
     Status(DaemonStatus),
     #[command(hide = true)]
+    Guard(MachineOptions),
+    #[command(hide = true)]
     InRoot(InRoot),
 }
 
@@ -37,11 +45,13 @@ pub enum DaemonCommand {
 Examples:
   mco daemon start --node-name worker-1
   mco daemon start --root /rootfs --metrics-listen 127.0.0.1:8797
-  mco daemon start --node-name worker-1 --kubeconfig node.kubeconfig --root /srv/nodes/worker-1
+  mco daemon start --node-name worker-1 --kubeconfig node.kubeconfig \\
+      --root /srv/nodes/worker-1
   mco daemon start
 
-A machine that has joined an mco up needs no options. Without --kubeconfig, the service account of the pod is used, or
-KUBECONFIG. On SIGTERM the step in progress is completed first.")]
+A machine that has joined an mco up needs no options. Without --kubeconfig, the
+service account of the pod is used, or KUBECONFIG. On SIGTERM the step in
+progress is completed first.")]
 pub struct DaemonStart {
     /// Name of the Node object of this machine; by default the one it joined as.
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
@@ -72,16 +82,20 @@ pub struct DaemonStart {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  echo 1a2b3c4d.V3x... | mco daemon join --server https://10.0.0.5:7443 --token-file -
-  mco daemon join --server https://10.0.0.5:7443 --token-file token --node-name lab-7 --root /srv/nodes/lab-7
+  echo 1a2b3c4d.V3x... | mco daemon join --server https://10.0.0.5:7443 \\
+      --token-file -
+  mco daemon join --server https://10.0.0.5:7443 --token-file token \\
+      --node-name lab-7 --root /srv/nodes/lab-7
 
-mco up --join-token prints the whole command. The token contains the fingerprint of its server's CA, so nothing is sent
-to any other server. The machine gets its own Node and a credential for that Node alone, in
-/etc/machine-config-daemon/kubeconfig below the root, then the configuration of its pool, and reboots if needed.
-Joining is idempotent.
+mco up --join-token prints the whole command. The token contains the
+fingerprint of its server's CA, so nothing is sent to any other server. The
+machine gets its own Node and a credential for that Node alone, in
+/etc/machine-config-daemon/kubeconfig below the root, then the configuration of
+its pool, and reboots if needed. Joining is idempotent.
 
-On a machine with systemd the daemon is installed as mco-daemon.service and this command exits; with --foreground, and
-without systemd, it keeps running as the daemon. mco daemon start resumes it.")]
+On a machine with systemd the daemon is installed as mco-daemon.service and
+this command exits; with --foreground, and without systemd, it keeps running as
+the daemon. mco daemon start resumes it.")]
 pub struct DaemonJoin {
     /// Address of the mco up to join.
     #[arg(long, value_name = "URL")]
@@ -116,8 +130,9 @@ Examples:
   mco daemon firstboot --skip-reboot
 
 Applies the operating system image, kernel arguments and extensions of
-/etc/ignition-machine-config-encapsulated.json and reboots the machine if anything changed.
-Without that file it does nothing. Run it before the kubelet starts.")]
+/etc/ignition-machine-config-encapsulated.json and reboots the machine if
+anything changed. Without that file it does nothing. Run it before the kubelet
+starts.")]
 pub struct FirstBootArguments {
     #[command(flatten)]
     pub machine: MachineOptions,
@@ -152,14 +167,29 @@ Examples:
   mco daemon once-from 50-chrony.yaml
   mco daemon once-from node.ign --root /srv/images/node1
   mco daemon once-from 50-chrony.yaml --skip-reboot
+  mco daemon once-from https://configs.example.com/50-chrony.yaml --hash sha256-9f86d0...
 
-The file is applied as a whole or not at all: what takes effect at first boot only (disks, LUKS, users other than core,
-configs to merge) is refused with its path before anything is written. What an earlier file managed and this one does not is restored to its
-original state. If the change needs a reboot, the machine reboots unless you use --skip-reboot.")]
+A URL must be https, and --hash is required: the configuration is applied only if it has that hash (sha256- or sha512- and
+the hexadecimal digest, as printed by sha256sum). The proxy of the environment is used.
+
+The file is applied as a whole or not at all: what takes effect at first boot
+only (disks, LUKS, users other than core, configs to merge) is refused with its
+path before anything is written. What an earlier file managed and this one does
+not is restored to its original state. If the change needs a reboot, the
+machine reboots unless you use --skip-reboot.")]
 pub struct OnceFrom {
     /// A MachineConfig manifest or an Ignition config.
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE|URL")]
     pub file: PathBuf,
+    /// The hash of the configuration at a URL, such as sha256-9f86d0...
+    #[arg(long, value_name = "HASH")]
+    pub hash: Option<String>,
+    /// A private network that a URL may be fetched from, such as 10.0.0.0/8; can be repeated.
+    #[arg(long = "contents-network", value_name = "CIDR", requires = "hash")]
+    pub contents_networks: Vec<Network>,
+    /// Certificate authorities to trust in addition to the system's, as PEM.
+    #[arg(long, value_name = "FILE", requires = "hash")]
+    pub contents_ca: Option<PathBuf>,
     #[command(flatten)]
     pub machine: MachineOptions,
     /// Never reboot, even if the change takes effect only after a reboot.
@@ -174,12 +204,13 @@ Examples:
   mco daemon validate
   mco daemon validate --root /srv/images/node1 -o json
 
-Shows every difference by size, mode, owner and hash, never by contents. Exit code 3 if anything differs.")]
+Shows every difference by size, mode, owner and hash, never by contents. Exit
+code 3 if anything differs.")]
 pub struct DaemonValidate {
     #[command(flatten)]
     pub machine: MachineOptions,
     /// Print the differences in this format.
-    #[arg(short, long, value_enum)]
+    #[arg(short, long, value_name = output::FORMATS)]
     pub output: Option<OutputFormat>,
 }
 
@@ -192,7 +223,7 @@ pub struct DaemonStatus {
     #[command(flatten)]
     pub machine: MachineOptions,
     /// Print the status in this format.
-    #[arg(short, long, value_enum)]
+    #[arg(short, long, value_name = output::FORMATS)]
     pub output: Option<OutputFormat>,
 }
 

@@ -3,15 +3,22 @@
 mod adopt;
 mod builder;
 mod client;
+mod completion;
 mod console;
 pub mod daemon;
 mod get;
+mod global;
+mod groups;
 mod metrics;
 mod names;
 mod operator;
+mod output;
 mod plan;
+#[cfg(test)]
+mod reference;
 mod server;
 mod switch;
+mod token;
 mod up;
 mod watcher;
 
@@ -25,29 +32,42 @@ use mco_http::fetch::Network;
 pub use adopt::{AdoptArguments, ReleaseArguments};
 pub use builder::{BuilderArguments, BuilderCommand, BuilderPlan, DigestArguments, ImageBuildArguments};
 pub use client::{
-    DriftArguments, Gather, HistoryArguments, NodeArguments, OnePool, Rollout, RolloutAction,
-    StatusArguments, UndoArguments, Wait,
+    Apply, DriftArguments, Gather, HistoryArguments, NodeArguments, OnePool, RestartArguments, Rollout,
+    RolloutAction, RolloutStatus, StatusArguments, UndoArguments, Wait, WaitTarget,
 };
+pub use completion::{complete_for_kubectl, registration};
 pub use console::Console;
 pub use get::{Get, GetTarget, OsImageStreamQuery, ReleaseFiles};
-pub use names::translate;
+pub use global::{LogArguments, LogFormat};
+pub use groups::{command, plugin_command};
+pub use names::{ProgramName, translate};
 pub use operator::{
     Bootstrap, Controller, InstallArguments, OperatorArguments, OperatorCommand, UninstallArguments,
 };
+pub use output::{ListFormat, ListOutputArguments, OutputArguments, OutputFormat};
 pub use plan::PlanArguments;
 pub use server::{PointerArguments, ServerArguments};
 pub use switch::{
     SwitchAction, SwitchArguments, SwitchBack, SwitchCheck, SwitchPrepare, SwitchRelease, SwitchSteps,
 };
-pub use up::Up;
+pub use token::{TokenAction, TokenArguments, TokenCreate};
+pub use up::{DataDirectoryArgument, Up};
 pub use watcher::{ApiserverWatcher, Flock, VersionArguments};
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 would change.";
+const AFTER_HELP: &str = "\
+Examples:
+  mco up
+  mco plan -f 50-chrony.yaml
+  kubectl mco status
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 would change.";
 
 /// Manage your nodes' operating system the Kubernetes way: declarative, previewed, rolled out safely.
 #[derive(Debug, Parser)]
-#[command(name = "mco", version, propagate_version = true, after_help = EXIT_CODES)]
+#[command(name = "mco", version, propagate_version = true, after_help = AFTER_HELP)]
 pub struct Cli {
+    #[command(flatten)]
+    pub log: LogArguments,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -55,7 +75,9 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Up(Up),
+    Token(TokenArguments),
     Plan(Box<PlanArguments>),
+    Apply(Apply),
     Status(StatusArguments),
     Wait(Wait),
     Node(NodeArguments),
@@ -68,7 +90,7 @@ pub enum Command {
     Render(RenderArguments),
     Validate(Validate),
     Diff(Diff),
-    Explain(Explain),
+    Why(Why),
     Get(Get),
     Daemon(daemon::Daemon),
     Operator(Box<OperatorArguments>),
@@ -86,28 +108,6 @@ pub enum Command {
     Version(VersionArguments),
     Completions(Completions),
     Man(Man),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OutputFormat {
-    /// One JSON document.
-    Json,
-    /// YAML.
-    Yaml,
-}
-
-/// The output option of every command that prints text by default.
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub struct OutputArguments {
-    /// Print this format instead of text.
-    #[arg(
-        id = "output",
-        short = 'o',
-        long = "output",
-        value_name = "OUTPUT",
-        value_enum
-    )]
-    pub format: Option<OutputFormat>,
 }
 
 /// Inputs of the base configuration of every machine, in addition to the manifests.
@@ -155,23 +155,26 @@ impl From<StageArgument> for mco_core::pipeline::ClusterStage {
 Examples:
   mco render --manifests examples/quickstart --out rendered/
   mco render --manifests examples/quickstart --out -
-  mco render --manifests cluster/ --pull-secret pull-secret.yaml --out rendered/
+  mco render --manifests cluster/ --pull-secret pull-secret.yaml \\
+      --out rendered/
   kubectl get mc,mcp -o yaml | mco render --manifests - --out -
   mco render --manifests cluster/ --resolve --out rendered/
 
-Writes OUT/machine-configs/<rendered name>.yaml and OUT/machine-pools/<pool>.yaml,
-and with a base configuration OUT/controller-config/ and OUT/api-server/ too,
-ready for mco server. A pool that cannot be rendered is reported, the others are
-written, and the exit code is 1.
+Writes OUT/machine-configs/<rendered name>.yaml and
+OUT/machine-pools/<pool>.yaml, and with a base configuration
+OUT/controller-config/ and OUT/api-server/ too, ready for mco server. A pool
+that cannot be rendered is reported, the others are written, and the exit code
+is 1.
 
 What the manifests leave out:
   pools             master and worker are assumed
-  ControllerConfig  platform None, cluster DNS 10.96.0.10, domain cluster.local,
-                    API server https://api-int.cluster.local:6443, no proxy; but
-                    only with --templates, or with objects that change the base
-                    (KubeletConfig, ContainerRuntimeConfig, Image, mirrors,
-                    FeatureGate, Node, APIServer). Otherwise no base
-                    configuration is added
+  ControllerConfig  platform None, cluster DNS 10.96.0.10, domain
+                    cluster.local, API server
+                    https://api-int.cluster.local:6443, no proxy; but
+                    only with --templates, or with objects that change the
+                    base (KubeletConfig, ContainerRuntimeConfig, Image,
+                    mirrors, FeatureGate, Node, APIServer). Otherwise no
+                    base configuration is added
   FeatureGate       no feature gates
   Node, APIServer   cgroups version 2, the base's kubelet timing, the
                     Intermediate TLS profile")]
@@ -187,7 +190,7 @@ pub struct RenderArguments {
     #[command(flatten)]
     pub remote: ResolveArguments,
     /// Print this format instead of YAML; only with --out -.
-    #[arg(short, long, value_enum)]
+    #[arg(short, long, value_name = output::FORMATS)]
     pub output: Option<OutputFormat>,
 }
 
@@ -211,11 +214,15 @@ pub struct ResolveArguments {
 Examples:
   mco validate 50-chrony.yaml
   mco validate examples/quickstart
-  cat 50-chrony.yaml | mco validate -
+  kustomize build cluster/ | mco validate -
+  mco validate 50-worker-chrony.bu
   mco validate --resolve 50-motd.yaml
 
-With --resolve, prints the hash of remote contents that have none, to be pasted into verification.hash.
-Reports every problem with the object, the field path and a hint. Exit code 1 if there is any.")]
+With --resolve, prints the hash of remote contents that have none, to be pasted
+into verification.hash. Reports every problem with the object, the field path
+and a hint. Exit code 1 if there is any.
+
+Butane configs (variant openshift, fcos or flatcar) are translated first.")]
 pub struct Validate {
     /// Files, directories, or - for standard input.
     #[arg(required = true, value_name = "FILE")]
@@ -226,7 +233,7 @@ pub struct Validate {
     #[command(flatten)]
     pub remote: ResolveArguments,
     /// Print the findings in this format.
-    #[arg(short, long, value_enum)]
+    #[arg(short, long, value_name = output::FORMATS)]
     pub output: Option<OutputFormat>,
 }
 
@@ -238,9 +245,10 @@ Examples:
   mco diff rendered-worker-1.yaml rendered-worker-2.yaml
   mco diff --show-contents before/ after/
 
-A and B are both manifest directories (each pool is rendered and compared) or both MachineConfig files.
-File contents may be secret, so they are shown as sizes and hashes unless you use --show-contents.
- Exit code 3 if anything differs.")]
+A and B are both manifest directories (each pool is rendered and compared) or
+both MachineConfig files; one of them can be - for standard input. File
+contents may be secret, so they are shown as sizes and hashes unless you use
+--show-contents. Exit code 3 if anything differs.")]
 pub struct Diff {
     /// The old configuration: a MachineConfig file or a directory of manifests.
     #[arg(value_name = "A")]
@@ -254,19 +262,22 @@ pub struct Diff {
     #[arg(long)]
     pub show_contents: bool,
     /// Print the differences in this format.
-    #[arg(short, long, value_enum)]
+    #[arg(short, long, value_name = output::FORMATS)]
     pub output: Option<OutputFormat>,
 }
 
 /// Show which MachineConfig each part of a pool's configuration comes from, and what it overrides.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    visible_alias = "explain",
+    after_help = "\
 Examples:
-  mco explain --manifests examples/quickstart --pool infra /etc/chrony.conf
-  mco explain --manifests examples/quickstart --pool worker kubelet.service
-  mco explain --manifests examples/quickstart --pool worker kernelArguments
-  mco explain --manifests examples/quickstart --pool worker")]
-pub struct Explain {
+  mco why --manifests examples/quickstart --pool infra /etc/chrony.conf
+  mco why --manifests examples/quickstart --pool worker kubelet.service
+  mco why --manifests examples/quickstart --pool worker kernelArguments
+  kustomize build cluster/ | mco why --manifests - --pool worker"
+)]
+pub struct Why {
     /// Directory of YAML or JSON manifests, a single file, or - for standard input.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub manifests: PathBuf,
@@ -279,7 +290,7 @@ pub struct Explain {
     #[command(flatten)]
     pub base: BaseArguments,
     /// Print the explanation in this format.
-    #[arg(short, long, value_enum)]
+    #[arg(short, long, value_name = output::FORMATS)]
     pub output: Option<OutputFormat>,
 }
 
@@ -290,15 +301,19 @@ Example:
   mco crds | kubectl apply --server-side -f -")]
 pub struct Crds {
     /// Print this format instead of YAML documents.
-    #[arg(short, long, value_enum)]
+    #[arg(short, long, value_name = output::FORMATS)]
     pub output: Option<OutputFormat>,
 }
 
-/// Print a completion script for your shell.
+/// Print a completion script for your shell. It completes pools, nodes and MachineConfigs of the cluster, too.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
-  mco completions bash > /etc/bash_completion.d/mco")]
+Examples:
+  mco completions bash > /etc/bash_completion.d/mco
+  source <(mco completions zsh)
+
+For kubectl mco, link this program as kubectl-mco and as kubectl_complete-mco
+into a directory of your PATH.")]
 pub struct Completions {
     /// The shell.
     #[arg(value_enum)]

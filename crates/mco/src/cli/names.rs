@@ -17,6 +17,27 @@ const LOG_OPTIONS: [&str; 6] = [
 ];
 const LOG_FLAGS: [&str; 2] = ["--logtostderr", "--alsologtostderr"];
 
+/// The name under which this program runs, which decides what it prints and does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgramName {
+    Mco,
+    /// `kubectl mco`: kubectl runs `kubectl-mco`.
+    KubectlPlugin,
+    /// kubectl asks this one for completions of its plugin.
+    KubectlCompletion,
+}
+
+impl ProgramName {
+    pub fn of(program: Option<&OsString>) -> Self {
+        let name = program.and_then(|program| Path::new(program).file_name());
+        match name.and_then(OsStr::to_str) {
+            Some("kubectl-mco") => Self::KubectlPlugin,
+            Some("kubectl_complete-mco") => Self::KubectlCompletion,
+            _ => Self::Mco,
+        }
+    }
+}
+
 /// Returns the arguments of this program for the name it was started as: `mco` with the same arguments, unless it is the
 /// name of one of the reference's programs.
 pub fn translate(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
@@ -169,6 +190,15 @@ mod tests {
             "machine-config-operator bootstrap --x",
             "mco operator bootstrap --x",
         );
+    }
+
+    #[test]
+    fn kubectl_runs_it_as_its_plugin() {
+        let of = |name: &str| ProgramName::of(Some(&OsString::from(name)));
+        assert_eq!(of("/usr/local/bin/kubectl-mco"), ProgramName::KubectlPlugin);
+        assert_eq!(of("kubectl_complete-mco"), ProgramName::KubectlCompletion);
+        assert_eq!(of("target/debug/mco"), ProgramName::Mco);
+        assert_eq!(ProgramName::of(None), ProgramName::Mco);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use mco_api::ClusterBase;
 use mco_operator::IgnitionTokens;
 use mco_operator::profile::{Placement, PodToleration, ProfileOptions};
 
-use super::OutputFormat;
 use super::metrics::MetricsArguments;
+use super::{OutputFormat, output};
 use crate::connection::Connection;
 use crate::leader::Election;
 
@@ -24,11 +24,14 @@ pub use bootstrap::Bootstrap;
     after_help = "\
 Examples:
   mco operator
-  mco operator --kubeconfig admin.kubeconfig --apiserver-url https://k8s.example.com:6443
-  mco operator --deploy --image registry.example.com/mco:1 --webhook-listen '[::]:9443'
+  mco operator --kubeconfig admin.kubeconfig \\
+      --apiserver-url https://k8s.example.com:6443
+  mco operator --deploy --image registry.example.com/mco:1 \\
+      --webhook-listen '[::]:9443'
 
-Without --deploy everything is prepared but no workload runs in the cluster: start mco controller, mco server and
-mco daemon yourself. One of several operators is elected leader. SIGTERM stops it within five seconds."
+Without --deploy everything is prepared but no workload runs in the cluster:
+start mco controller, mco server and mco daemon yourself. One of several
+operators is elected leader. SIGTERM stops it within five seconds."
 )]
 pub struct OperatorArguments {
     #[command(subcommand)]
@@ -158,11 +161,13 @@ pub enum OperatorCommand {
 Examples:
   mco controller
   mco controller --kubeconfig admin.kubeconfig --metrics-listen 127.0.0.1:9001
-  mco controller --metrics-listen '[::]:9001' --metrics-cert tls.crt --metrics-key tls.key
+  mco controller --metrics-listen '[::]:9001' --metrics-cert tls.crt \\
+      --metrics-key tls.key
   mco controller --templates templates/
 
-It waits for the ControllerConfig that mco operator writes. One of several controllers is elected
-leader. SIGTERM stops it within five seconds; the next leader resumes its work.")]
+It waits for the ControllerConfig that mco operator writes. One of several
+controllers is elected leader. SIGTERM stops it within five seconds; the next
+leader resumes its work.")]
 pub struct Controller {
     #[command(flatten)]
     pub metrics: MetricsArguments,
@@ -183,24 +188,34 @@ pub struct Controller {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mco install --image registry.example.com/mco:1 | kubectl apply --server-side -f -
-  mco install --image registry.example.com/mco:1 --base kubeadm | kubectl apply --server-side -f -
+  mco install --image registry.example.com/mco:1 | kubectl apply \\
+      --server-side -f -
+  mco install --image registry.example.com/mco:1 --base kubeadm \\
+      | kubectl apply --server-side -f -
   mco install --image registry.example.com/mco:1 --alerts > mco.yaml
   mco install --image registry.example.com/mco:1 --check
+  mco install --image registry.example.com/mco:1 --base none --helm chart/
+  mco install --image registry.example.com/mco:1 --kustomize base/
 
-CRDs come first, then the namespace, and the operator with its permissions. The operator applies the rest and reverts later
-changes to it: a service account per component, admission policies, the controller, a daemon on every node, and what the
-options below add; --with-operands prints that too, for review. To change an option or to upgrade, apply the output
-again. Installing changes nothing on any node: that begins with a MachineConfigPool that selects it. Alerts need the
-Prometheus operator's CRDs and the dashboard needs OpenShift's console, so they are printed only on request.
+CRDs come first, then the namespace, and the operator with its permissions. The
+operator applies the rest and reverts later changes to it: a service account
+per component, admission policies, the controller, a daemon on every node, and
+what the options below add; --with-operands prints that too, for review. To
+change an option or to upgrade, apply the output again. Installing changes
+nothing on any node: that begins with a MachineConfigPool that selects it.
+Alerts need the Prometheus operator's CRDs and the dashboard needs OpenShift's
+console, so they are printed only on request.
 
-Without --base, the cluster of your kubeconfig is asked whether it is OpenShift; if it does not answer, the output is for
-a cluster that is not. Print it for an OpenShift cluster elsewhere with --base openshift.
+Without --base, the cluster of your kubeconfig is asked whether it is
+OpenShift; if it does not answer, the output is for a cluster that is not.
+Print it for an OpenShift cluster elsewhere with --base openshift.
 
---check prints no manifests: it reports whether the cluster meets the requirements (version of Kubernetes, admission API,
-your permissions, kubelet and container runtime of every node), and which objects would be created or changed, from dry
-runs of the API server. It changes nothing. Exit codes with --check: 0 the installation is up to date, 1 a requirement is
-not met or the check failed, 3 objects would be created or changed.")]
+--check prints no manifests: it reports whether the cluster meets the
+requirements (version of Kubernetes, admission API, your permissions, kubelet
+and container runtime of every node), and which objects would be created or
+changed, from dry runs of the API server. It changes nothing. Exit codes with
+--check: 0 the installation is up to date, 1 a requirement is not met or the
+check failed, 3 objects would be created or changed.")]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch of the command line"
@@ -242,8 +257,14 @@ pub struct InstallArguments {
     /// Leave out the CustomResourceDefinitions.
     #[arg(long)]
     pub without_crds: bool,
+    /// Write a Helm chart with these manifests to a new directory instead of printing them.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["kustomize", "check", "removal", "with_operands"])]
+    pub helm: Option<PathBuf>,
+    /// Write a base of kustomize to a new directory instead of printing.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["check", "removal", "with_operands"])]
+    pub kustomize: Option<PathBuf>,
     /// Print this format instead of YAML documents, or with --check instead of text.
-    #[arg(short, long, value_enum)]
+    #[arg(short, long, value_name = output::FORMATS)]
     pub output: Option<OutputFormat>,
     #[command(flatten)]
     pub profile: ProfileArguments,
@@ -260,14 +281,17 @@ Examples:
   mco uninstall --yes --no-wait
   mco uninstall --crds
 
-Prints the steps and asks before the first one: pause the pools and wait for updates in progress, delete the operator,
-the webhook and the admission policies, then the other components, permissions and the namespace; remove our finalizers
-from MachineConfigs, KubeletConfigs and ContainerRuntimeConfigs, and our annotations, taint and cordon from nodes. Labels
-of nodes and cordons of administrators stay.
+Prints the steps and asks before the first one: pause the pools and wait for
+updates in progress, delete the operator, the webhook and the admission
+policies, then the other components, permissions and the namespace; remove our
+finalizers from MachineConfigs, KubeletConfigs and ContainerRuntimeConfigs, and
+our annotations, taint and cordon from nodes. Labels of nodes and cordons of
+administrators stay.
 
-Nothing waits for a node that is not Ready: its pods are deleted without its kubelet. With --crds the
-CustomResourceDefinitions are deleted too, and with them all MachineConfigs and pools. It can be repeated after a failure.
-Exit code 3 with --dry-run if there is something to do.")]
+Nothing waits for a node that is not Ready: its pods are deleted without its
+kubelet. With --crds the CustomResourceDefinitions are deleted too, and with
+them all MachineConfigs and pools. It can be repeated after a failure. Exit
+code 3 with --dry-run if there is something to do.")]
 pub struct UninstallArguments {
     /// Also delete the CustomResourceDefinitions, and with them all MachineConfigs, pools and settings.
     #[arg(long)]

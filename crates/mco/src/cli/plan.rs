@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 
-use super::{BaseArguments, OutputFormat};
+use super::completion::machine_configs;
+use super::{BaseArguments, OutputFormat, output};
 use crate::connection::Connection;
 
 /// Show what a change would do before you make it: which files and units change, which disruption that causes, on which
@@ -15,12 +17,18 @@ Examples:
   mco plan -f 50-chrony.yaml
   mco plan -f 50-chrony.yaml -f 51-sshd.yaml --show-contents
   mco plan --delete 50-chrony
+  mco plan -f machineosconfig.yaml --show-contents
   mco plan -f 50-chrony.yaml --manifests cluster/
+  mco plan -f 50-worker-chrony.bu
+  kustomize build cluster/ | mco plan -f -
   mco plan --base kubeadm
 
-Reads the cluster of your kubeconfig and changes nothing there. With --manifests
-a directory replaces the cluster; Nodes, Pods, PodDisruptionBudgets and the
-disruption policies of a MachineConfiguration in it are used.
+Reads the cluster of your kubeconfig and changes nothing there. With
+--manifests a directory replaces the cluster; Nodes, Pods, PodDisruptionBudgets
+and the disruption policies of a MachineConfiguration in it are used.
+
+For a pool with a MachineOSConfig, shows whether its OS image is built or which one
+is used again, and why; with --show-contents also the Containerfile.
 
 File contents may be secret, so they are shown as sizes and hashes. With
 --show-contents the changed lines of files and units are shown, except of files
@@ -39,7 +47,7 @@ pub struct PlanArguments {
     )]
     pub files: Vec<PathBuf>,
     /// Names of MachineConfigs or other objects to delete.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(machine_configs))]
     pub delete: Vec<String>,
     /// Use the objects in this directory instead of a cluster's.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context"])]
@@ -50,7 +58,7 @@ pub struct PlanArguments {
     #[arg(long)]
     pub show_contents: bool,
     /// Print the plan in this format.
-    #[arg(short, long, value_enum)]
+    #[arg(short, long, value_name = output::FORMATS)]
     pub output: Option<OutputFormat>,
     #[command(flatten)]
     pub connection: Connection,

@@ -12,14 +12,18 @@ use super::metrics::MetricsArguments;
 #[command(after_help = "\
 Examples:
   mco server --apiserver-url https://api-int.example.com:6443
-  mco server --bootstrap-dir rendered/ --bootstrap-kubeconfig kubeconfig --cert tls.crt --key tls.key
-  mco server --apiserver-url https://api-int.example.com:6443 --tokens /etc/mcs/tokens.json
+  mco server --bootstrap-dir rendered/ --bootstrap-kubeconfig kubeconfig \\
+      --cert tls.crt --key tls.key
+  mco server --apiserver-url https://api-int.example.com:6443 \\
+      --tokens /etc/mcs/tokens.json
   mco server --fleetlock 0.0.0.0:8080
 
-What is served contains credentials: without --tokens, every client that reaches the port gets them.
+What is served contains credentials: without --tokens, every client that
+reaches the port gets them.
 
-Without --bootstrap-dir the objects of the cluster are served, found through --kubeconfig or from inside a pod.
-Certificate, key, tokens and served objects are reloaded when they change. On SIGTERM, open transfers are completed.")]
+Without --bootstrap-dir the objects of the cluster are served, found through
+--kubeconfig or from inside a pod. Certificate, key, tokens and served objects
+are reloaded when they change. On SIGTERM, open transfers are completed.")]
 pub struct ServerArguments {
     /// Port for HTTPS.
     #[arg(long, value_name = "PORT", default_value_t = 22623)]
@@ -138,15 +142,19 @@ fn host_and_file(text: &str) -> Result<(String, PathBuf), String> {
 #[command(after_help = "\
 Examples:
   mco pointer --pool worker --server api-int.example.com --ca ca.crt
-  mco pointer --pool worker --server api-int.example.com --ca ca.crt --spec-version 3.2.0
-  mco pointer --pool worker --server 192.0.2.1:8443 --ca ca.crt --token --tokens tokens.json
+  mco pointer --pool worker --server api-int.example.com --ca ca.crt \\
+      --spec-version 3.2.0
+  mco pointer --pool worker --server 192.0.2.1:8443 --ca ca.crt --token \\
+      --tokens tokens.json
 
-The pointer config contains the URL of the pool's configuration and the CA that verifies it. With --token it contains a
-new token, whose hash is added to the file that mco server --tokens reads. Removing the record
-from that file revokes the token.
+The pointer config contains the URL of the pool's configuration and the CA that
+verifies it. With --token it contains a new token, whose hash is added to the
+file that mco server --tokens reads. Removing the record from that file revokes
+the token.
 
-An installed cluster needs none of this: its operator writes the pointer config of each pool, with a token, into
-Secret POOL-user-data-managed of namespace openshift-machine-api.")]
+An installed cluster needs none of this: its operator writes the pointer config
+of each pool, with a token, into Secret POOL-user-data-managed of namespace
+openshift-machine-api.")]
 pub struct PointerArguments {
     /// The pool that the machine joins.
     #[arg(long, value_name = "POOL")]

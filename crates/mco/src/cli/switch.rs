@@ -13,12 +13,13 @@ use crate::connection::Connection;
 Examples:
   mco switch check --templates templates/
   mco switch prepare
-  mco install --image registry.example.com/mco:0.1.0 ... | kubectl apply --server-side -f -
+  mco install --image registry.example.com/mco:0.1.0 ... | kubectl apply \\
+      --server-side -f -
   mco switch back
   mco switch release
 
-check reads only. prepare and back print each step and ask before the first one;
---dry-run only prints them. See docs/switch.md for the whole procedure.")]
+check reads only. prepare and back print each step and ask before the first
+one; --dry-run only prints them. See docs/switch.md for the whole procedure.")]
 pub struct SwitchArguments {
     #[command(subcommand)]
     pub action: SwitchAction,
@@ -41,13 +42,14 @@ Examples:
   mco switch check --templates templates/ -o json
 
 Renders every pool from the objects of the cluster, as the controller will, and
-compares the name with the one that the pool has. Where they differ, what differs on
-the nodes is shown. The templates are those of the release, unchanged: copy
-/etc/mcc/templates out of the machine-config-operator image. The pull secret is read
-from the cluster unless --pull-secret is set.
+compares the name with the one that the pool has. Where they differ, what
+differs on the nodes is shown. The templates are those of the release,
+unchanged: copy /etc/mcc/templates out of the machine-config-operator image.
+The pull secret is read from the cluster unless --pull-secret is set.
 
-Exit codes: 0 safe to switch, 1 the check failed, 3 a pool would get another config, a
-node is being updated, or the cluster uses something that is not supported.")]
+Exit codes: 0 safe to switch, 1 the check failed, 3 a pool would get another
+config, a node is being updated, or the cluster uses something that is not
+supported.")]
 pub struct SwitchCheck {
     /// Directory of the release's base templates.
     #[arg(long, value_name = "DIR")]
@@ -92,11 +94,12 @@ Examples:
   mco switch prepare
   mco switch prepare --yes --save original.yaml --timeout 30m
 
-Pools that are paused already stay so, now and when `mco switch back` or `mco switch
-release` resumes the others. On OpenShift, ClusterVersion overrides make the cluster version
-operator ignore our Deployment, Services and ServiceMonitors; your overrides stay.
-A file that exists is not overwritten. Nothing of the original is deleted: the last
-lines of the output show how. Exit code 3 with --dry-run if there is something to do.")]
+Pools that are paused already stay so, now and when `mco switch back` or `mco
+switch release` resumes the others. On OpenShift, ClusterVersion overrides make
+the cluster version operator ignore our Deployment, Services and
+ServiceMonitors; your overrides stay. A file that exists is not overwritten.
+Nothing of the original is deleted: the last lines of the output show how. Exit
+code 3 with --dry-run if there is something to do.")]
 pub struct SwitchPrepare {
     /// The file for the original's workloads.
     #[arg(long, value_name = "FILE", default_value = "original.yaml")]
@@ -116,12 +119,13 @@ Examples:
   mco switch back --yes --restore original.yaml
   mco switch back --no-wait
 
-Pauses the pools, waits until every node is settled, deletes our operator, webhook and
-other workloads, removes the finalizer of rendered MachineConfigs, removes the
-overrides that prepare added, and resumes the pools that it or prepare paused. The
-cluster version operator then recreates the original operator; without one, use
---restore with the file that prepare saved. MachineConfigs, pools, node annotations and the
-files on nodes stay. Exit code 3 with --dry-run if there is something to do.")]
+Pauses the pools, waits until every node is settled, deletes our operator,
+webhook and other workloads, removes the finalizer of rendered MachineConfigs,
+removes the overrides that prepare added, and resumes the pools that it or
+prepare paused. The cluster version operator then recreates the original
+operator; without one, use --restore with the file that prepare saved.
+MachineConfigs, pools, node annotations and the files on nodes stay. Exit code
+3 with --dry-run if there is something to do.")]
 pub struct SwitchBack {
     /// Create the workloads in this file, which prepare saved.
     #[arg(long, value_name = "FILE")]
@@ -136,12 +140,13 @@ pub struct SwitchBack {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mco install --removal | kubectl delete --ignore-not-found -f - && mco switch release
+  mco install --removal | kubectl delete --ignore-not-found -f - \\
+      && mco switch release
   mco switch release --dry-run
 
-While our controller runs, a rendered MachineConfig that a node or pool uses has a
-finalizer. Without a controller that removes it, such a MachineConfig could never be
-deleted. Other finalizers stay. `mco switch back` does this too.")]
+While our controller runs, a rendered MachineConfig that a node or pool uses
+has a finalizer. Without a controller that removes it, such a MachineConfig
+could never be deleted. Other finalizers stay. `mco switch back` does this too.")]
 pub struct SwitchRelease {
     /// Only print what would be changed.
     #[arg(long)]

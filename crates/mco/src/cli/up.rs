@@ -25,34 +25,34 @@ Examples:
   mco up --rotate
   mco up --fresh
 
-A real machine joins a running mco up without any Kubernetes: --join-token,
-on the same host and with the same --data-dir, prints the command to run on the
-machine. Any number of machines can join its pool with the token until it expires
-or is revoked, unless --once, --max-uses or --node-names limit it; only its hash is
-stored. kubectl delete node NAME revokes that machine's access and ends its open
-watches. The machine can join again only with a token that is still valid; revoke
-the token to keep it out.
+A real machine joins a running mco up without any Kubernetes: mco token create
+(or mco up --join-token), on the same host and with the same --data-dir, prints
+the command to run on the machine. Any number of machines can join its pool
+with the token until it expires or is revoked, unless --once, --max-uses or
+--node-names limit it; only its hash is stored. kubectl delete node NAME
+revokes that machine's access and ends its open watches. The machine can join
+again only with a token that is still valid; revoke the token to keep it out.
 
---rotate revokes all credentials of administrators: copies of the kubeconfig stop
-working, also on open connections, and a new kubeconfig is in the data directory.
-Nodes keep their access. It works on a running mco up and on a stopped one. Browsers
-that are logged in to the console stay so until mco up stops.
+--rotate revokes all credentials of administrators: copies of the kubeconfig
+stop working, also on open connections, and a new kubeconfig is in the data
+directory. Nodes keep their access. It works on a running mco up and on a
+stopped one. Browsers that are logged in to the console stay so until mco up
+stops.
 
 All state is in one directory, with the administrator's kubeconfig in
-<data-dir>/kubeconfig and the log in <data-dir>/mco.log, which is rotated at 16 MiB
-to mco.log.1 up to mco.log.4. Ctrl-C stops it; the next start resumes, also after a
-crash. Root is not required.
+<data-dir>/kubeconfig and the log in <data-dir>/mco.log, which is rotated at 16
+MiB to mco.log.1 up to mco.log.4. Ctrl-C stops it; the next start resumes, also
+after a crash. Root is not required.
 
-Startup progress is shown on standard error. Then it prints the kubeconfig path,
-three commands to try, and the console's address. That address logs in one
-browser, once; the address for the next one is then in <data-dir>/console.
+Startup progress is shown on standard error. Then it prints the kubeconfig
+path, three commands to try, and the console's address. That address logs in
+one browser, once; the address for the next one is then in <data-dir>/console.
 
 A damaged directory is not used: the error names the damage and the minimum to
 delete, and --fresh starts over with an empty directory.")]
 pub struct Up {
-    /// The data directory; by default mco/ in your user data directory.
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub data: DataDirectoryArgument,
     /// Port of the Kubernetes API.
     #[arg(long, value_name = "PORT", default_value_t = 7443)]
     pub port: u16,
@@ -99,6 +99,14 @@ pub struct Up {
     pub rotate: bool,
     #[command(flatten)]
     pub join: JoinTokenArguments,
+}
+
+/// Where `mco up` keeps its data.
+#[derive(Debug, Clone, Default, Args)]
+pub struct DataDirectoryArgument {
+    /// The data directory; by default mco/ in your user data directory.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
 }
 
 impl Up {

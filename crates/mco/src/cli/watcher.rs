@@ -13,10 +13,12 @@ use crate::connection::Connection;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  mco apiserver-watcher --root /rootfs --health-check-url https://api-int.example.com:6443/readyz
+  mco apiserver-watcher --root /rootfs \\
+      --health-check-url https://api-int.example.com:6443/readyz
 
-For clouds whose load balancer sends connections of a backend back to itself. Every two seconds the same path is
-requested from localhost. After one success /run/cloud-routes/ADDRESS.up exists for each address of the URL's host, after
+For clouds whose load balancer sends connections of a backend back to itself.
+Every two seconds the same path is requested from localhost. After one success
+/run/cloud-routes/ADDRESS.up exists for each address of the URL's host, after
 eight failures in a row and on SIGTERM or SIGINT ADDRESS.down does.")]
 pub struct ApiserverWatcher {
     /// The health endpoint at the load balancer.
@@ -54,8 +56,8 @@ Examples:
   mco version --client
   mco version -o json
 
-The server's version is the one that the cluster's ControllerConfig was written with. Without a reachable cluster it is
-left out, and the exit code is 0.")]
+The server's version is the one that the cluster's ControllerConfig was written
+with. Without a reachable cluster it is left out, and the exit code is 0.")]
 pub struct VersionArguments {
     /// Print the version of this program only.
     #[arg(long)]

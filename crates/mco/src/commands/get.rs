@@ -34,10 +34,10 @@ pub fn run(arguments: &Get) -> anyhow::Result<CommandOutcome> {
 fn os_image_stream(query: &OsImageStreamQuery) -> anyhow::Result<CommandOutcome> {
     let object = ReleaseOsImages::read(&query.release)?.object()?;
     let ending = query.output_file.as_deref().and_then(format_of);
-    let format = query.output.or(ending).unwrap_or(OutputFormat::Json);
+    let format = query.output.clone().or(ending).unwrap_or(OutputFormat::Json);
     match &query.output_file {
-        None => output::print_as(format, &object)?,
-        Some(file) => fs::write(file, output::text_as(format, &object)?)
+        None => output::print_as(&format, &object)?,
+        Some(file) => fs::write(file, output::text_as(&format, &object)?)
             .with_context(|| format!("cannot write {}", file.display()))?,
     }
     Ok(CommandOutcome::Done)

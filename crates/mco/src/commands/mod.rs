@@ -1,6 +1,7 @@
 //! One module per command: reads the input, calls the library, prints the result.
 
 mod adopt;
+mod apply;
 mod builder;
 mod console;
 mod controller;
@@ -8,7 +9,6 @@ mod crds;
 mod daemon;
 mod diff;
 mod drift;
-mod explain;
 mod gather;
 mod get;
 mod install;
@@ -28,10 +28,9 @@ pub mod up;
 mod validate;
 mod version;
 mod watcher;
+mod why;
 
-use clap::CommandFactory;
-
-use crate::cli::{Cli, Command};
+use crate::cli::{self, Cli, Command};
 use crate::output::{self, CommandOutcome};
 
 /// The version that is recorded in the objects that we render.
@@ -41,8 +40,10 @@ pub fn run(cli: Cli) -> anyhow::Result<CommandOutcome> {
     match cli.command {
         Command::Up(arguments) => up::run(arguments),
         Command::Plan(arguments) => plan::run(&arguments),
+        Command::Token(arguments) => up::token(&arguments),
+        Command::Apply(arguments) => apply::run(&arguments),
         Command::Status(arguments) => status::run(arguments),
-        Command::Wait(arguments) => status::wait(&arguments),
+        Command::Wait(arguments) => status::wait::wait(&arguments),
         Command::Node(arguments) => node::run(&arguments),
         Command::Drift(arguments) => drift::run(&arguments),
         Command::Adopt(arguments) => adopt::adopt(&arguments),
@@ -53,7 +54,7 @@ pub fn run(cli: Cli) -> anyhow::Result<CommandOutcome> {
         Command::Render(arguments) => render::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
-        Command::Explain(arguments) => explain::run(&arguments),
+        Command::Why(arguments) => why::run(&arguments),
         Command::Get(arguments) => get::run(&arguments),
         Command::Daemon(arguments) => daemon::run(&arguments),
         Command::Operator(arguments) => operator::run(*arguments),
@@ -74,8 +75,7 @@ pub fn run(cli: Cli) -> anyhow::Result<CommandOutcome> {
 }
 
 fn completions(shell: clap_complete::Shell) -> anyhow::Result<CommandOutcome> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "mco", &mut script);
+    let script = cli::registration(&shell.to_string())?;
     output::print(&String::from_utf8_lossy(&script))?;
     Ok(CommandOutcome::Done)
 }

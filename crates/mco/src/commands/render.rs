@@ -50,7 +50,7 @@ pub fn run(arguments: &RenderArguments) -> anyhow::Result<CommandOutcome> {
         }
     }
     if to_screen {
-        print(&results, arguments.output)?;
+        print(&results, arguments.output.as_ref())?;
     } else {
         write(&results, &cluster, &arguments.out)?;
     }
@@ -84,7 +84,7 @@ fn finished(cluster: &BootstrapCluster, outcome: &PoolOutcome) -> Result<Finishe
     })
 }
 
-fn print(results: &[Finished], format: Option<OutputFormat>) -> anyhow::Result<()> {
+fn print(results: &[Finished], format: Option<&OutputFormat>) -> anyhow::Result<()> {
     let mut objects = Vec::new();
     for result in results {
         objects.push(to_value(&result.config)?);

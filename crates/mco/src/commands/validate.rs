@@ -52,7 +52,7 @@ pub fn run(arguments: &Validate) -> anyhow::Result<CommandOutcome> {
         bail!("nothing to check: no object found");
     }
     let refused = manifests.unreadable > 0 || !report.errors.is_empty();
-    match arguments.output {
+    match &arguments.output {
         Some(format) => output::print_as(format, &report)?,
         None => {
             print_findings(&report);

@@ -56,7 +56,7 @@ pub fn run(arguments: &VersionArguments) -> anyhow::Result<CommandOutcome> {
         },
         server,
     };
-    output::show(arguments.output.format, &versions, || text(&versions))?;
+    output::show(arguments.output.format.as_ref(), &versions, || text(&versions))?;
     Ok(CommandOutcome::Done)
 }
 

@@ -11,19 +11,27 @@ const IMAGES: &str = "Images";
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mco operator bootstrap --manifests installer/ --machine-config-operator-image registry.example.com/mco:1 --dest-dir bootstrap/
-  mco operator bootstrap --manifests installer/ --image-references image-references --root-ca root-ca.crt --dest-dir bootstrap/
+  mco operator bootstrap --manifests installer/ \\
+      --machine-config-operator-image registry.example.com/mco:1 \\
+      --dest-dir bootstrap/
+  mco operator bootstrap --manifests installer/ \\
+      --image-references image-references --root-ca root-ca.crt \\
+      --dest-dir bootstrap/
   mco render --manifests bootstrap/bootstrap/manifests --out rendered/
 
 Writes
-  DEST/bootstrap/manifests/   the ControllerConfig, the pools and, with --manifests, every object that
-                              configurations are rendered from: the input of mco render
+  DEST/bootstrap/manifests/
+      the ControllerConfig, the pools and, with --manifests, every object that
+      configurations are rendered from: the input of mco render
   DEST/bootstrap/machineconfigoperator-bootstrap-pod.yaml
-                              the static pod that renders them and serves the result to new machines
-  DEST/manifests/             what the cluster needs to render the same configurations; apply before mco install
+      the static pod that renders them and serves the result to new machines
+  DEST/manifests/
+      what the cluster needs to render the same configurations; apply before
+      mco install
 
-Without --manifests the installer's usual files below /assets/manifests are read and nothing is copied: the installer
-adds its own manifests to the written ones.")]
+Without --manifests the installer's usual files below /assets/manifests are
+read and nothing is copied: the installer adds its own manifests to the written
+ones.")]
 pub struct Bootstrap {
     /// The directory to write to.
     #[arg(long, value_name = "DIR")]

@@ -48,7 +48,7 @@ pub fn adopt(arguments: &cli::AdoptArguments) -> anyhow::Result<CommandOutcome> 
                 answer.status.agents.push(kured.clone());
             }
         }
-        output::show(arguments.query.output.format, &answers, || {
+        output::show(arguments.query.output.format.as_ref(), &answers, || {
             text::comparison(&answers, arguments.yes)
         })?;
         let changes = answers.iter().any(|answer| !answer.status.differences.is_empty());
@@ -75,7 +75,7 @@ pub fn release(arguments: &cli::ReleaseArguments) -> anyhow::Result<CommandOutco
             }
         }
         let answers = ask(&client, &arguments.nodes, "release", timeout).await?;
-        output::show(arguments.query.output.format, &answers, || {
+        output::show(arguments.query.output.format.as_ref(), &answers, || {
             text::released(&answers)
         })?;
         if let Some(failed) = answers.iter().find(|answer| answer.status.phase == "Failed") {

@@ -27,7 +27,7 @@ pub fn run(arguments: &BuilderPlan) -> anyhow::Result<CommandOutcome> {
     }
     objects.builder_image.clone_from(&arguments.builder_image);
     let planned = plan_offline(&objects, architecture_of_host());
-    output::show(arguments.output, &planned, || describe(&planned))?;
+    output::show(arguments.output.as_ref(), &planned, || describe(&planned))?;
     let is_buildable = planned.iter().all(|build| build.error.is_empty());
     Ok(if is_buildable {
         CommandOutcome::Done

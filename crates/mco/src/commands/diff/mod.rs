@@ -30,11 +30,19 @@ struct PoolComparison {
 }
 
 pub fn run(arguments: &Diff) -> anyhow::Result<CommandOutcome> {
-    let (old, new) = (
-        entries(&arguments.old, &arguments.base)?,
-        entries(&arguments.new, &arguments.base)?,
-    );
+    if arguments.old == Path::new("-") && arguments.new == Path::new("-") {
+        bail!("only one of A and B can be standard input");
+    }
+    // Beside a directory, standard input is manifests too: the output of kustomize, for example.
     let single = !(arguments.old.is_dir() || arguments.new.is_dir());
+    let read = |path: &Path| {
+        if single {
+            Ok(BTreeMap::from([(String::new(), self::single(path)?)]))
+        } else {
+            entries(path, &arguments.base)
+        }
+    };
+    let (old, new) = (read(&arguments.old)?, read(&arguments.new)?);
     let pools: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let nothing = ParsedConfig::default();
     let mut comparisons = Vec::new();
@@ -55,7 +63,7 @@ pub fn run(arguments: &Diff) -> anyhow::Result<CommandOutcome> {
             texts,
         });
     }
-    match arguments.output {
+    match &arguments.output {
         Some(format) => output::print_as(format, &comparisons)?,
         None => output::print(
             &comparisons
@@ -73,11 +81,8 @@ pub fn run(arguments: &Diff) -> anyhow::Result<CommandOutcome> {
     })
 }
 
-/// Returns the configs on one side, by pool; a single config has the empty name.
+/// Returns the configs on one side, by pool.
 fn entries(path: &Path, base: &BaseArguments) -> anyhow::Result<BTreeMap<String, ParsedConfig>> {
-    if !path.is_dir() {
-        return Ok(BTreeMap::from([(String::new(), single(path)?)]));
-    }
     let outcomes = input::cluster(path, base, &ResolveArguments::default())?.render(RenderIdentity {
         controller_version: VERSION,
         release_version: "",

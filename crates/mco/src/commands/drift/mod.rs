@@ -25,7 +25,16 @@ pub fn run(arguments: &cli::DriftArguments) -> anyhow::Result<CommandOutcome> {
         let client = arguments.query.connection.client().await?;
         let mut report = read(&client, arguments.node.as_deref()).await?;
         report.drifted = with_sources(&client, report.drifted).await;
-        output::show(arguments.query.output.format, &report, || {
+        let names = || {
+            let mut nodes: Vec<String> = report
+                .drifted
+                .iter()
+                .map(|drift| format!("node/{}", drift.node))
+                .collect();
+            nodes.dedup();
+            nodes
+        };
+        output::show_list(arguments.query.output.format.as_ref(), &report, names, |_| {
             text::describe(&report, Timestamp::now())
         })?;
         Ok(if report.drifted.is_empty() {

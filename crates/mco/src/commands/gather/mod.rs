@@ -56,7 +56,9 @@ pub fn run(arguments: &Gather) -> anyhow::Result<CommandOutcome> {
     runtime::block_on(async move {
         let client = arguments.query.connection.client().await?;
         let gathered = gather(&client, &path, started).await?;
-        output::show(arguments.query.output.format, &gathered, || describe(&gathered))?;
+        output::show(arguments.query.output.format.as_ref(), &gathered, || {
+            describe(&gathered)
+        })?;
         Ok(CommandOutcome::Done)
     })
 }

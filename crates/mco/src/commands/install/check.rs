@@ -69,7 +69,7 @@ pub async fn run(arguments: &InstallArguments, manifests: Vec<Value>) -> anyhow:
         requirements,
         changes,
     };
-    output::show(arguments.output, &report, || to_text(&report))?;
+    output::show(arguments.output.as_ref(), &report, || to_text(&report))?;
     Ok(outcome(&report))
 }
 

@@ -1,6 +1,7 @@
 //! `mco install`
 
 mod check;
+mod package;
 
 use mco_api::crd::{self, CompanionKinds};
 use mco_api::machine_configuration::LogLevel;
@@ -27,12 +28,21 @@ pub fn run(arguments: &InstallArguments) -> anyhow::Result<CommandOutcome> {
              cluster is OpenShift, and change their behaviour",
         );
     }
-    let objects = objects(arguments, profile);
+    let settings = settings(arguments, profile);
+    if let Some(directory) = &arguments.helm {
+        package::write_chart(directory, &settings)?;
+        return Ok(CommandOutcome::Done);
+    }
+    if let Some(directory) = &arguments.kustomize {
+        package::write_base(directory, &settings)?;
+        return Ok(CommandOutcome::Done);
+    }
+    let objects = objects(arguments, &settings);
     if arguments.check {
         let items = items(arguments, kinds, objects)?;
         return runtime::block_on(Box::pin(check::run(arguments, items)));
     }
-    if let Some(format) = arguments.output {
+    if let Some(format) = &arguments.output {
         let items = items(arguments, kinds, objects)?;
         let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
         output::print_as(format, &list)?;
@@ -46,9 +56,8 @@ pub fn run(arguments: &InstallArguments) -> anyhow::Result<CommandOutcome> {
     Ok(CommandOutcome::Done)
 }
 
-/// Returns the objects of the installation, or of its removal, without CRDs.
-fn objects(arguments: &InstallArguments, profile: ClusterProfile) -> Vec<Value> {
-    let settings = ManifestSettings {
+fn settings(arguments: &InstallArguments, profile: ClusterProfile) -> ManifestSettings {
+    ManifestSettings {
         image: arguments.image.clone(),
         templates_image: arguments.templates_image.clone().unwrap_or_default(),
         builder_image: arguments.builder_image.clone().unwrap_or_default(),
@@ -57,17 +66,22 @@ fn objects(arguments: &InstallArguments, profile: ClusterProfile) -> Vec<Value> 
         log_level: LogLevel::default(),
         profile,
         chosen_base: arguments.profile.base,
-    };
+        tls: None,
+    }
+}
+
+/// Returns the objects of the installation, or of its removal, without CRDs.
+fn objects(arguments: &InstallArguments, settings: &ManifestSettings) -> Vec<Value> {
     let mut objects = if arguments.removal {
         output::aside(
             "nodes and finalizers are not cleaned up this way; mco uninstall does all of it, also with nodes that are down",
         );
-        manifests::removal(&settings)
+        manifests::removal(settings)
     } else if arguments.with_operands {
         output::aside("for review: the operator applies everything but its own objects itself");
-        manifests::installation(&settings)
+        manifests::installation(settings)
     } else {
-        manifests::operator_installation(&settings)
+        manifests::operator_installation(settings)
     };
     if arguments.alerts {
         objects.extend(manifests::alerts());

@@ -7,6 +7,7 @@ use mco_client::text::{ago, lasting, moment};
 
 use super::NodeStatusReport;
 use crate::output::escape_control_chars;
+use crate::style::Severity;
 use crate::table::Table;
 
 pub fn describe(report: &NodeStatusReport, now: Timestamp) -> String {
@@ -29,7 +30,12 @@ pub fn describe(report: &NodeStatusReport, now: Timestamp) -> String {
     let since = node.since.map(|since| format!(", for {}", ago(now, since)));
     lines.push(("now", format!("{}{}", node.doing, since.unwrap_or_default())));
     for (name, value) in lines {
-        let _ = writeln!(text, "{name:9} {}", escape_control_chars(&value));
+        let severity = if name == "state" {
+            Severity::of_node(&node.state)
+        } else {
+            Severity::Plain
+        };
+        let _ = writeln!(text, "{name:9} {}", severity.paint(&escape_control_chars(&value)));
     }
     if let Some(trouble) = &report.trouble {
         let _ = writeln!(
@@ -42,6 +48,11 @@ pub fn describe(report: &NodeStatusReport, now: Timestamp) -> String {
             let label = if index == 0 { "to do" } else { "" };
             let _ = writeln!(text, "{label:9} {}. {step}", index + 1);
         }
+    }
+    for (index, hook) in report.hooks.iter().enumerate() {
+        let label = if index == 0 { "\nhooks" } else { "" };
+        let width = if index == 0 { 10 } else { 9 };
+        let _ = writeln!(text, "{label:width$} {}", escape_control_chars(&hook.to_string()));
     }
     text.push('\n');
     text.push_str(&timeline(report));

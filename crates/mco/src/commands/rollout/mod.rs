@@ -1,6 +1,7 @@
 //! `mco rollout`
 
 mod policy;
+mod restart;
 mod undo;
 
 use anyhow::bail;
@@ -23,6 +24,8 @@ use crate::table::Table;
 pub fn run(arguments: Rollout) -> anyhow::Result<CommandOutcome> {
     runtime::block_on(async move {
         match arguments.action {
+            RolloutAction::Status(arguments) => super::status::wait::rollout_status(&arguments).await,
+            RolloutAction::Restart(arguments) => restart::run(&arguments).await,
             RolloutAction::Pause(pool) => set_paused(&pool, true).await,
             RolloutAction::Resume(pool) => policy::resume(&pool).await,
             RolloutAction::Promote(pool) => policy::promote(&pool).await,
@@ -94,7 +97,11 @@ async fn history(arguments: &HistoryArguments) -> anyhow::Result<CommandOutcome>
         }
     };
     let all: Vec<Had> = configs.iter().map(had).collect();
-    output::show(arguments.output.format, &all, || listed(&all))?;
+    let names = || {
+        let name = |one: &Had| format!("machineconfig.machineconfiguration.openshift.io/{}", one.config);
+        all.iter().map(name).collect()
+    };
+    output::show_list(arguments.output.format.as_ref(), &all, names, |_| listed(&all))?;
     Ok(CommandOutcome::Done)
 }
 

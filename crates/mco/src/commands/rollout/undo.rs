@@ -55,7 +55,7 @@ pub async fn run(arguments: &UndoArguments) -> anyhow::Result<CommandOutcome> {
         plan: plan::plan_cluster(&client, &plan_edits(&undo.edits)?, &BaseArguments::default()).await?,
         done: !arguments.dry_run,
     };
-    match arguments.output {
+    match &arguments.output {
         Some(format) => for_a_program(&client, format, &undo.edits, &report).await,
         None => for_a_person(&client, arguments, &undo.edits, &report).await,
     }
@@ -98,7 +98,7 @@ impl<'a> ReportedEdit<'a> {
 /// Applies the undo and prints a report for programs.
 async fn for_a_program(
     client: &Client,
-    format: OutputFormat,
+    format: &OutputFormat,
     edits: &[SourceEdit],
     report: &UndoReport<'_>,
 ) -> anyhow::Result<CommandOutcome> {

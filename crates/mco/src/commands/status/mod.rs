@@ -1,29 +1,34 @@
-//! `mco status` and `mco wait`
+//! `mco status`
 
 pub mod builds;
 pub mod live;
 pub mod text;
+pub mod wait;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use jiff::{SignedDuration, Timestamp};
+use anyhow::bail;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, RolloutPolicy};
-use mco_client::overview::{PoolOverview, PoolPhase, overview};
+use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig, RolloutPolicy};
+use mco_client::build_status;
+use mco_client::overview::{PoolOverview, overview};
 use mco_core::rollout::RolloutView;
 
 use self::live::LiveStatus;
-use crate::cli::{StatusArguments, Wait};
+use crate::cli::StatusArguments;
 use crate::connection::list_readable;
-use crate::output::{self, CommandOutcome};
+use crate::output::{self, Columns, CommandOutcome};
 use crate::runtime;
 use crate::screen::Screen;
 
 /// Refresh interval, for durations such as "for 3 seconds".
 const REFRESH: Duration = Duration::from_secs(1);
+
+/// The resource of a pool, as `kubectl get -o name` prints it.
+const POOL_RESOURCE: &str = "machineconfigpool.machineconfiguration.openshift.io";
 
 pub fn run(arguments: StatusArguments) -> anyhow::Result<CommandOutcome> {
     runtime::block_on(async move {
@@ -31,65 +36,25 @@ pub fn run(arguments: StatusArguments) -> anyhow::Result<CommandOutcome> {
         if arguments.watch {
             return watch(&client, &arguments).await;
         }
-        let pools = selected(read(&client).await?, &arguments.pools)?;
-        // Optional, as MachineConfigNodes are.
-        let builds = list_readable::<MachineOSBuild>(&client, "list the MachineOSBuilds").await;
-        let builds = builds.unwrap_or_default();
-        output::show(arguments.query.output.format, &pools, || {
+        let mut pools = selected(read(&client).await?, &arguments.pools)?;
+        let builds = pools.iter_mut().filter_map(|pool| pool.build.as_mut());
+        mco_client::cluster::read_build_logs(&client, builds).await;
+        let names = || {
+            pools
+                .iter()
+                .map(|pool| format!("{POOL_RESOURCE}/{}", pool.name))
+                .collect()
+        };
+        output::show_list(arguments.query.output.format.as_ref(), &pools, names, |columns| {
             let now = Timestamp::now();
-            text::describe(&pools, arguments.nodes, now) + &builds::describe(&builds, now)
+            let text = match columns {
+                Columns::Ordinary => text::describe(&pools, arguments.nodes, now),
+                Columns::Wide => text::wide(&pools, now),
+            };
+            text + &builds::describe(&pools)
         })?;
         Ok(CommandOutcome::Done)
     })
-}
-
-pub fn wait(arguments: &Wait) -> anyhow::Result<CommandOutcome> {
-    let timeout: SignedDuration = arguments.timeout.parse().with_context(|| {
-        format!(
-            "--timeout: {:?} is not a time such as 90s, 30m or 2h",
-            arguments.timeout
-        )
-    })?;
-    let timeout = Duration::try_from(timeout).context("--timeout: must not be negative")?;
-    runtime::block_on(async move {
-        let client = arguments.connection.client().await?;
-        let waiting = until_updated(&client, &arguments.pool);
-        match tokio::time::timeout(timeout, waiting).await {
-            Ok(outcome) => outcome,
-            Err(_) => bail!(
-                "pool {} is not updated after {}; see what it waits for with: mco status {0}",
-                arguments.pool,
-                arguments.timeout
-            ),
-        }
-    })
-}
-
-async fn until_updated(client: &Client, name: &str) -> anyhow::Result<CommandOutcome> {
-    let mut live = LiveStatus::new(client);
-    let mut said = None;
-    // A connection error is reported immediately; a watch would only retry.
-    let mut pools = read(client).await?;
-    loop {
-        let chosen = selected(pools, &[name.to_owned()])?;
-        let Some(pool) = chosen.first() else {
-            bail!("there is no pool {name}");
-        };
-        // Excludes the estimated time, which changes constantly.
-        let news = Some((pool.updated, pool.total, pool.state));
-        if news != said {
-            output::print(&format!("{}\n", text::progress(pool, Timestamp::now())))?;
-            said = news;
-        }
-        match pool.state {
-            PoolPhase::Updated if super::plan::is_rendered(client, pool).await? => {
-                return Ok(CommandOutcome::Done);
-            }
-            PoolPhase::Degraded => return Ok(CommandOutcome::Refused),
-            PoolPhase::Updated | PoolPhase::Updating | PoolPhase::Paused | PoolPhase::Waiting => {}
-        }
-        pools = next(&mut live).await;
-    }
 }
 
 async fn watch(client: &Client, arguments: &StatusArguments) -> anyhow::Result<CommandOutcome> {
@@ -98,7 +63,8 @@ async fn watch(client: &Client, arguments: &StatusArguments) -> anyhow::Result<C
     let mut pools = read(client).await?;
     loop {
         let now = Timestamp::now();
-        let mut text = text::live(&selected(pools, &arguments.pools)?, arguments.nodes, now);
+        let shown = selected(pools, &arguments.pools)?;
+        let mut text = text::live(&shown, arguments.nodes, now) + &builds::describe(&shown);
         if let Some(why) = &live.lost {
             text = format!(
                 "The cluster does not respond ({}); last known state:\n\n{text}",
@@ -134,13 +100,22 @@ pub async fn read(client: &Client) -> anyhow::Result<Vec<PoolOverview>> {
         list_readable::<MachineConfigNode>(client, "list the MachineConfigNodes"),
         list_readable::<RolloutPolicy>(client, "list the RolloutPolicies"),
     );
+    let (configs, builds) = tokio::join!(
+        list_readable::<MachineOSConfig>(client, "list the MachineOSConfigs"),
+        list_readable::<MachineOSBuild>(client, "list the MachineOSBuilds"),
+    );
     let (pools, nodes) = (pools?, nodes?);
     // Optional: not every cluster has them, and a user who may list nodes may lack permission.
     let progress = progress.unwrap_or_default();
     let policies = policies.unwrap_or_default();
+    let (configs, builds) = (configs.unwrap_or_default(), builds.unwrap_or_default());
     let now = Timestamp::now();
-    let view = RolloutView::new(&pools, &nodes).with_policies(&policies, now, None);
-    Ok(overview(&view, &progress, now))
+    let view = RolloutView::new(&pools, &nodes)
+        .with_images(&configs, &builds)
+        .with_policies(&policies, now, None);
+    let mut pools = overview(&view, &progress, now);
+    build_status::attach(&mut pools, &build_status::overviews(&builds, now));
+    Ok(pools)
 }
 
 fn selected(pools: Vec<PoolOverview>, wanted: &[String]) -> anyhow::Result<Vec<PoolOverview>> {

@@ -80,7 +80,7 @@ pub async fn run(arguments: &SwitchCheck) -> anyhow::Result<CommandOutcome> {
         nodes,
         unsupported,
     };
-    output::show(arguments.output.format, &report, || describe(&report))?;
+    output::show(arguments.output.format.as_ref(), &report, || describe(&report))?;
     Ok(if report.safe {
         CommandOutcome::Done
     } else {

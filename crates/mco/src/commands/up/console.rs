@@ -35,7 +35,7 @@ pub async fn start(
         .context("there is no free port for the console")?;
     let connection = Connection {
         kubeconfig: Some(directory.kubeconfig()),
-        context: None,
+        ..Connection::default()
     };
     let host = mco_console::local_host()?;
     let name = format!("{host}:{}", address.port());

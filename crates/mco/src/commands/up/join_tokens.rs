@@ -1,5 +1,5 @@
-//! `mco up --join-token`: requests a token from the running `mco up` and prints the command that uses it. Tokens are
-//! listed and revoked here, too.
+//! `mco token`, and the same options of `mco up`: requests a token from the running `mco up` and prints the command that
+//! uses it, lists tokens, and revokes them.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use http::Request;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::{Api, Client, Config};
 use mco_api::MachineConfigPool;
 use mco_api::vocabulary::{labels, names};
@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::join_token_store::ListedJoinToken;
 use super::{DataDirectory, addresses};
-use crate::cli::Up;
+use crate::cli::{ListFormat, TokenCreate, Up};
 use crate::connection::{Connection, to_cli_error};
 use crate::output;
 use crate::table::Table;
@@ -32,25 +32,58 @@ struct IssuedToken {
     expires: Timestamp,
 }
 
+/// The token to create.
+#[derive(Debug)]
+pub struct TokenRequest<'a> {
+    pool: &'a str,
+    ttl: SignedDuration,
+    max_uses: Option<u32>,
+    node_names: Option<&'a str>,
+    /// The name of this machine for others.
+    advertise: Option<&'a str>,
+}
+
+impl<'a> TokenRequest<'a> {
+    pub fn of_up(arguments: &'a Up) -> Self {
+        let join = &arguments.join;
+        Self {
+            pool: &join.pool,
+            ttl: join.ttl,
+            max_uses: if join.once { Some(1) } else { join.max_uses },
+            node_names: join.node_names.as_deref(),
+            advertise: arguments.advertise.first().map(String::as_str),
+        }
+    }
+
+    pub fn of_token(arguments: &'a TokenCreate) -> Self {
+        Self {
+            pool: &arguments.pool,
+            ttl: arguments.ttl,
+            max_uses: if arguments.once {
+                Some(1)
+            } else {
+                arguments.max_uses
+            },
+            node_names: arguments.node_names.as_deref(),
+            advertise: arguments.advertise.as_deref(),
+        }
+    }
+}
+
 /// Prints the command on standard output, and everything else on standard error.
-pub async fn issue(arguments: &Up, directory: &DataDirectory) -> anyhow::Result<()> {
+pub async fn issue(wanted: &TokenRequest<'_>, directory: &DataDirectory) -> anyhow::Result<()> {
     let (client, config) = connect(directory).await?;
-    let pool = &arguments.join.pool;
-    let max_uses = if arguments.join.once {
-        Some(1)
-    } else {
-        arguments.join.max_uses
-    };
+    let (pool, max_uses) = (wanted.pool, wanted.max_uses);
     let body = json!({
         "pool": pool,
         "labels": labels_of(&client, pool).await?,
-        "seconds": arguments.join.ttl.as_secs(),
+        "seconds": wanted.ttl.as_secs(),
         "maxUses": max_uses,
-        "nodeNames": arguments.join.node_names,
+        "nodeNames": wanted.node_names,
     });
     let request = Request::post("/join-tokens").body(body.to_string().into_bytes())?;
     let issued: IssuedToken = to_cli_error(client.request(request).await, "create a join token")?;
-    let server = address_for_others(arguments, &config);
+    let server = address_for_others(wanted, &config);
     let IssuedToken {
         id,
         token,
@@ -63,7 +96,7 @@ pub async fn issue(arguments: &Up, directory: &DataDirectory) -> anyhow::Result<
         None => "each machine".to_owned(),
     };
     output::aside(format!(
-        "run on {machines} to join pool {pool}, until {expires:.0} (to revoke it: mco up --revoke-join-token {id}):"
+        "run on {machines} to join pool {pool}, until {expires:.0} (to revoke it: mco token revoke {id}):"
     ));
     // Through standard input: all users of a machine see the arguments of its processes.
     output::print(&format!(
@@ -76,21 +109,30 @@ struct JoinTokenList {
     items: Vec<ListedJoinToken>,
 }
 
-/// Prints the join tokens as a table.
-pub async fn list(directory: &DataDirectory) -> anyhow::Result<()> {
+/// Prints the join tokens.
+pub async fn list(directory: &DataDirectory, format: Option<&ListFormat>) -> anyhow::Result<()> {
     let (client, _) = connect(directory).await?;
     let request = Request::get("/join-tokens").body(Vec::new())?;
     let found: JoinTokenList = to_cli_error(client.request(request).await, "list the join tokens")?;
-    if found.items.is_empty() {
-        output::aside("there are no join tokens; create one with mco up --join-token");
+    if found.items.is_empty() && format.is_none() {
+        output::aside("there are no join tokens; create one with mco token create");
         return Ok(());
     }
     let now = Timestamp::now();
-    let mut table = Table::new(["NAME", "POOL", "USES", "NODES", "EXPIRES"]);
-    for token in found.items {
-        table.row(row(token, now));
-    }
-    output::print(&table.to_string())
+    let names = || {
+        found
+            .items
+            .iter()
+            .map(|token| format!("token/{}", token.id))
+            .collect()
+    };
+    output::show_list(format, &found.items, names, |_| {
+        let mut table = Table::new(["NAME", "POOL", "USES", "NODES", "EXPIRES"]);
+        for token in &found.items {
+            table.row(row(token.clone(), now));
+        }
+        table.to_string()
+    })
 }
 
 fn row(token: ListedJoinToken, now: Timestamp) -> [String; 5] {
@@ -134,7 +176,7 @@ pub(super) async fn connect(directory: &DataDirectory) -> anyhow::Result<(Client
     }
     let connection = Connection {
         kubeconfig: Some(kubeconfig),
-        context: None,
+        ..Connection::default()
     };
     let config = connection.config().await.map_err(|_| {
         anyhow!(
@@ -171,14 +213,14 @@ async fn labels_of(client: &Client, pool: &str) -> anyhow::Result<BTreeMap<Strin
 }
 
 /// Returns the address of the API for other machines.
-fn address_for_others(arguments: &Up, config: &Config) -> String {
+fn address_for_others(wanted: &TokenRequest<'_>, config: &Config) -> String {
     let host = config
         .cluster_url
         .host()
         .unwrap_or_default()
         .trim_matches(['[', ']']);
-    let port = config.cluster_url.port_u16().unwrap_or(arguments.port);
-    if let Some(chosen) = arguments.advertise.first() {
+    let port = config.cluster_url.port_u16().unwrap_or(443);
+    if let Some(chosen) = wanted.advertise {
         return addresses::with_port(chosen, port);
     }
     let is_local = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());

@@ -32,13 +32,15 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::VERSION;
-use crate::cli::Up;
+use crate::cli::{TokenAction, TokenArguments, Up};
 use crate::log::Log;
 use crate::output::{self, CommandOutcome};
 use crate::runtime;
 use control_plane::ControlPlane;
 pub use control_plane::bind;
 use data_directory::DataDirectory;
+use join_tokens::TokenRequest;
+
 /// The field manager of the writes for local nodes.
 const FIELD_MANAGER: FieldManager = FieldManager::new("mco-up");
 
@@ -50,7 +52,7 @@ pub fn run(arguments: Up) -> anyhow::Result<CommandOutcome> {
     if join.join_token || join.list_join_tokens || join.revoke_join_token.is_some() || arguments.rotate {
         return run_on_existing(&arguments);
     }
-    let directory = DataDirectory::open(arguments.data_dir.clone(), arguments.fresh)?;
+    let directory = DataDirectory::open(arguments.data.data_dir.clone(), arguments.fresh)?;
     directory.examine(arguments.local_nodes().map(|node| node.name))?;
     let log = Log::start(Mutex::new(directory.log()?));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -60,13 +62,33 @@ pub fn run(arguments: Up) -> anyhow::Result<CommandOutcome> {
 
 /// Runs a command on the `mco up` that is already running.
 fn run_on_existing(arguments: &Up) -> anyhow::Result<CommandOutcome> {
-    let directory = DataDirectory::existing(arguments.data_dir.clone())?;
+    let directory = DataDirectory::existing(arguments.data.data_dir.clone())?;
     runtime::block_on(async {
         match &arguments.join.revoke_join_token {
             Some(id) => join_tokens::revoke(&directory, id).await,
-            None if arguments.join.list_join_tokens => join_tokens::list(&directory).await,
+            None if arguments.join.list_join_tokens => join_tokens::list(&directory, None).await,
             None if arguments.rotate => rotation::rotate(&directory).await,
-            None => join_tokens::issue(arguments, &directory).await,
+            None => join_tokens::issue(&TokenRequest::of_up(arguments), &directory).await,
+        }
+    })?;
+    Ok(CommandOutcome::Done)
+}
+
+/// `mco token`
+pub fn token(arguments: &TokenArguments) -> anyhow::Result<CommandOutcome> {
+    let data = match &arguments.action {
+        TokenAction::Create(create) => &create.data,
+        TokenAction::List(list) => &list.data,
+        TokenAction::Revoke(revoke) => &revoke.data,
+    };
+    let directory = DataDirectory::existing(data.data_dir.clone())?;
+    runtime::block_on(async {
+        match &arguments.action {
+            TokenAction::Create(create) => {
+                join_tokens::issue(&TokenRequest::of_token(create), &directory).await
+            }
+            TokenAction::List(list) => join_tokens::list(&directory, list.output.format.as_ref()).await,
+            TokenAction::Revoke(revoke) => join_tokens::revoke(&directory, &revoke.name).await,
         }
     })?;
     Ok(CommandOutcome::Done)

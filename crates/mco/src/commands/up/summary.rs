@@ -27,7 +27,7 @@ pub fn full(directory: &DataDirectory, url: &str, server: &IgnitionServerFiles, 
          to boot a new machine of a pool, use the output of:\n  \
          mco pointer --pool worker --server {address} --ca {ca} --token --tokens {tokens}\n\
          to join a running machine, use the output of:\n  \
-         mco up --join-token{data_dir}\n\
+         mco token create{data_dir}\n\
          Ctrl-C stops it; the next start resumes.\n",
         data_dir = directory.option(),
         nodes = directory.nodes().display(),

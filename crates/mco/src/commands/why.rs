@@ -1,4 +1,4 @@
-//! `mco explain`
+//! `mco why`
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use mco_core::pipeline::bootstrap::BootstrapCluster;
 use serde::Serialize;
 
 use super::VERSION;
-use crate::cli::{Explain, ResolveArguments};
+use crate::cli::{ResolveArguments, Why};
 use crate::input::{self, count};
 use crate::output::{self, CommandOutcome};
 
@@ -21,7 +21,7 @@ struct ExplainAnswer<'a> {
     parts: &'a [Explanation],
 }
 
-pub fn run(arguments: &Explain) -> anyhow::Result<CommandOutcome> {
+pub fn run(arguments: &Why) -> anyhow::Result<CommandOutcome> {
     let cluster = input::cluster(
         &arguments.manifests,
         &arguments.base,
@@ -36,7 +36,7 @@ pub fn run(arguments: &Explain) -> anyhow::Result<CommandOutcome> {
     if let (Some(name), true) = (&arguments.path, parts.is_empty()) {
         bail!("{}", nothing_called(name, &arguments.pool, &rendered));
     }
-    match arguments.output {
+    match &arguments.output {
         Some(format) => output::print_as(
             format,
             &ExplainAnswer {
