@@ -24,10 +24,12 @@ test: setup ## Run all tests that need only Rust
 .PHONY: e2e
 e2e: ## Run the suites against real components, which it installs (as root, on Debian)
 	e2e/run
+	e2e/alerts/run
 	e2e/story/run
 	e2e/install/run
 	e2e/switch/run
 	e2e/rollout/run
+	e2e/gates/run
 	e2e/cluster/run --profile full
 	e2e/image/run
 	e2e/firstboot/run
@@ -63,10 +65,13 @@ bench: ## Measure speed and memory against the budgets
 	scripts/bench-daemon
 
 .PHONY: proof
-proof: ## Examine all states that a power failure may leave, and kill at every step (docs/proof.md)
+proof: ## Power failures, kills at every step, simulated fleets, suites of others (docs/proof.md)
 	MCO_POWER=all $(CARGO) test --release --package mco-daemon --test power -- --nocapture
 	MCO_POWER=all $(CARGO) test --release --package mco-apiserver --lib store::power_tests -- --nocapture
 	MCO_CRASH_POINTS=all MCO_CRASH_RANDOM=2000 $(CARGO) test --release --package mco-daemon --test crash -- --nocapture
+	$(CARGO) run --release --package mco-simulation -- --seed 0 --count 10000
+	e2e/powercut/run --cuts 50
+	e2e/others/run
 
 .PHONY: fuzz
 fuzz: ## Fuzz the parsers and transforms; SECONDS_EACH=60 by default

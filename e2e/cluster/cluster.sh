@@ -1,5 +1,5 @@
 # A kubeadm cluster of machines with their own systemd, containerd and network namespaces. Nothing leaves these namespaces.
-# Sourced by run, which sets $work, $node_bin, $kubernetes_images and the names of the machines.
+# Sourced by run, which sets $profile, $work, $node_bin, $tools_bin, $kubernetes_images and the names of the machines.
 # shellcheck shell=bash
 
 # The namespace of the bridge between the machines, of kubectl and of mco on the command line.
@@ -110,6 +110,8 @@ make_machine() { # MACHINE
     printf '%032x\n' "$((0x4d000000 + $(number "$1")))" >"$disk/etc/machine-id"
     install -m 0755 "$node_bin/kubelet" "$node_bin/kubeadm" "$node_bin/kube-proxy" "$disk/usr/bin/"
     install -m 0755 "$control_plane_bin/kubectl" "$disk/usr/bin/"
+    # The other profiles check that a missing one is noticed.
+    [ "$profile" != adoption ] || install -m 0755 "$tools_bin/crictl" "$disk/usr/bin/"
     install -m 0755 e2e/cluster/machine-files/e2e-init "$disk/sbin/e2e-init"
     install -m 0755 e2e/cluster/machine-files/runc-without-oom-score "$disk/usr/local/sbin/runc-without-oom-score"
     install -D -m 0644 e2e/cluster/machine-files/containerd.toml "$disk/etc/containerd/config.toml"

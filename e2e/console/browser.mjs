@@ -303,7 +303,8 @@ try {
     say(story);
     await stories[story](browser);
     if (story === "rollout") {
-      const pages = [["/", "overview"], ["/pools/worker", "pool"], ["/nodes/worker-0", "node"], ["/configs", "configs"],
+      const pages = [["/", "overview"], ["/pools/worker", "pool"], ["/nodes/worker-0", "node"],
+        ["/configs", "configs"], ["/policies", "policies"],
         ["/configs/50-worker-chrony?contents=1", "config"], ["/plan", "plan"], ["/search?q=/etc/chrony.conf", "search"]];
       for (const [path, name] of pages) await check(browser, DATA, path, name);
     }

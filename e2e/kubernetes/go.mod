@@ -1,5 +1,5 @@
-// The Kubernetes that the end-to-end suites run against. This module holds no code: it pins the release and lets
-// the Go tool build its commands. To move to another release change the version of k8s.io/kubernetes, give every
+// The Kubernetes that the end-to-end suites run against. This module pins the release and lets
+// the Go tool build its commands; its only code is a client of the Container Runtime Interface. To move to another release change the version of k8s.io/kubernetes, give every
 // replaced module the same minor and patch version with major 0, and run "go mod tidy".
 module mco-e2e/kubernetes
 

@@ -3,17 +3,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::{env, fs};
 
-use mco_api::crd::{CustomResourceDefinition, plain_crds, to_yaml};
+use mco_api::crd::{CustomResourceDefinition, own_crds, plain_crds, to_yaml};
 use mco_api::{crds, crds_yaml};
 
 /// The definitions of every cluster and of OpenShift's kinds, and those that plain clusters have in place of the latter.
 fn directories() -> [(&'static str, Vec<CustomResourceDefinition>); 2] {
+    let everywhere: BTreeSet<Option<String>> = crds().into_iter().map(|crd| crd.metadata.name).collect();
     let mut plain = plain_crds();
-    plain.retain(|definition| definition.spec.group == "mco.dev");
+    plain.retain(|definition| !everywhere.contains(&definition.metadata.name));
     [("manifests/crds", crds()), ("manifests/crds-plain", plain)]
 }
 
@@ -36,6 +37,19 @@ fn on_disk(directory: &Path) -> BTreeMap<String, String> {
             )
         })
         .collect()
+}
+
+#[test]
+fn a_plain_cluster_had_no_adoptions_and_no_rollout_policies() {
+    let plain: BTreeSet<String> = plain_crds()
+        .into_iter()
+        .map(|crd| crd.spec.names.plural)
+        .collect();
+    let own: BTreeSet<String> = own_crds().into_iter().map(|crd| crd.spec.names.plural).collect();
+    assert_eq!(own.difference(&plain).collect::<Vec<_>>(), Vec::<&String>::new());
+    let groups: BTreeSet<String> = plain_crds().into_iter().map(|crd| crd.spec.group).collect();
+    let expected = ["machineconfiguration.openshift.io", "mco.dev"].map(str::to_owned);
+    assert_eq!(groups, expected.into());
 }
 
 #[test]

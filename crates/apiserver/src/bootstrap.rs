@@ -1,4 +1,5 @@
-//! The objects that exist from the first start: the system namespaces and the administrator's role.
+//! The objects that exist from the first start: the system namespaces, the administrator's role, and the Service of the
+//! API server itself.
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -6,8 +7,10 @@ use serde_json::{Value, json};
 use crate::auth::Credentials;
 use crate::crd;
 use crate::error::ApiError;
-use crate::registry::{ObjectRegistry, WriteContext};
+use crate::registry::{ObjectRegistry, ObjectTarget, WriteContext};
 
+/// The port in the Service of a kube-apiserver that was not started with another one.
+const DEFAULT_PORT: u16 = 6443;
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 const MANAGER: &str = "apiserver";
 
@@ -18,6 +21,7 @@ pub(crate) async fn prepare(registry: &ObjectRegistry) -> Result<(), ApiError> {
         let object = json!({"metadata": {"name": namespace}});
         ensure(registry, ("", "v1", "namespaces"), namespace, object).await?;
     }
+    ensure_service(registry).await?;
     let group = "rbac.authorization.k8s.io";
     let labels = json!({"kubernetes.io/bootstrapping": "rbac-defaults"});
     let role = json!({"metadata": {"name": "cluster-admin", "labels": labels}, "rules": [
@@ -44,14 +48,38 @@ async fn ensure(
 ) -> Result<(), ApiError> {
     let (group, version, plural) = resource;
     let target = registry.cluster_target(group, version, plural, name)?;
-    if registry.get(&target).is_ok() {
+    ensure_target(registry, &target, object).await
+}
+
+/// Creates the Service `default/kubernetes`, which clients expect in every cluster. It is headless: no address of a
+/// cluster network leads to this process.
+async fn ensure_service(registry: &ObjectRegistry) -> Result<(), ApiError> {
+    let service = registry.cluster_target("", "v1", "services", "kubernetes")?;
+    let target = ObjectTarget {
+        namespace: "default".to_owned(),
+        ..service
+    };
+    let object = json!({
+        "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {"clusterIP": "None", "ports": [
+            {"name": "https", "protocol": "TCP", "port": 443, "targetPort": DEFAULT_PORT}]},
+    });
+    ensure_target(registry, &target, object).await
+}
+
+async fn ensure_target(
+    registry: &ObjectRegistry,
+    target: &ObjectTarget,
+    object: Value,
+) -> Result<(), ApiError> {
+    if registry.get(target).is_ok() {
         return Ok(());
     }
     let Value::Object(object) = object else {
         return Err(ApiError::internal("a bootstrap object must be an object"));
     };
     match registry
-        .create(&target, &WriteContext::internal(MANAGER), object)
+        .create(target, &WriteContext::internal(MANAGER), object)
         .await
     {
         Err(error) if !error.is_already_exists() => Err(error),

@@ -90,6 +90,8 @@ impl TimeLimit {
 #[derive(Debug)]
 pub struct CpuThreads {
     time_limit: Duration,
+    /// The work runs in the task of its request instead.
+    is_inline: bool,
     shared: Lane,
     /// For administrators and components, so that the requests of nodes do not delay them.
     reserved: Lane,
@@ -103,9 +105,18 @@ impl Default for CpuThreads {
 }
 
 impl CpuThreads {
+    /// Returns an instance without threads and without a limit: the work runs in the task of its request.
+    pub fn inline() -> Self {
+        Self {
+            is_inline: true,
+            ..Self::default()
+        }
+    }
+
     fn with_time_limit(time_limit: Duration) -> Self {
         Self {
             time_limit,
+            is_inline: false,
             shared: Lane::new("api-cpu"),
             reserved: Lane::new("api-cpu-reserved"),
             callers: Mutex::default(),
@@ -120,6 +131,9 @@ impl CpuThreads {
         F: Future<Output = Result<T, ApiError>> + Send + 'static,
         T: Send + 'static,
     {
+        if self.is_inline {
+            return work.await;
+        }
         let is_privileged = identity.is_in(MASTERS) || identity.is_in(COMPONENTS);
         let lane = if is_privileged {
             &self.reserved

@@ -43,5 +43,5 @@ pub mod watch;
 
 pub use auth::Identity;
 pub use http::ApiService;
-pub use server::{ApiServer, ApiServerOptions, ServerError};
+pub use server::{ApiServer, ApiServerOptions, Execution, ServerError};
 pub mod table;

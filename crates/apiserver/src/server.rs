@@ -57,6 +57,16 @@ pub enum ServerError {
     Listen(#[source] io::Error),
 }
 
+/// Where a server keeps its objects, and on which threads it works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Execution {
+    /// In the data directory, with threads for the disk and for large requests.
+    #[default]
+    Threads,
+    /// In memory, and all work in the tasks of the runtime, so that a simulation with one thread is deterministic.
+    Inline,
+}
+
 /// The settings of a server.
 #[derive(Debug)]
 pub struct ApiServerOptions {
@@ -71,6 +81,7 @@ pub struct ApiServerOptions {
     pub controllers: bool,
     /// Further names and addresses of the server for its certificate.
     pub hosts: Vec<String>,
+    pub execution: Execution,
 }
 
 impl Default for ApiServerOptions {
@@ -84,6 +95,7 @@ impl Default for ApiServerOptions {
             bookmark_interval: BOOKMARK_INTERVAL,
             controllers: true,
             hosts: Vec::new(),
+            execution: Execution::default(),
         }
     }
 }
@@ -106,10 +118,17 @@ impl ApiServer {
             path: data_directory.to_owned(),
             source,
         })?;
-        let store = Arc::new(ObjectStore::open(
-            &data_directory.join("store.redb"),
-            options.retention,
-        )?);
+        let (store, cpu) = match options.execution {
+            Execution::Threads => {
+                let path = data_directory.join("store.redb");
+                (
+                    ObjectStore::open(&path, options.retention)?,
+                    CpuThreads::default(),
+                )
+            }
+            Execution::Inline => (ObjectStore::in_memory(options.retention)?, CpuThreads::inline()),
+        };
+        let store = Arc::new(store);
         let tokens = Arc::new(TokenStore::open(&data_directory.join("tokens.json"))?);
         let nodes_at = store.revision();
         auth::node_tokens::prune(&store, &tokens)?;
@@ -122,6 +141,10 @@ impl ApiServer {
         bootstrap::prepare(&registry)
             .await
             .map_err(ServerError::Bootstrap)?;
+        if options.controllers {
+            // Before the first request, and before stored webhooks that nothing answers yet.
+            controllers::namespace_content::complete_all(&registry, pki.bundle()).await;
+        }
         registry.load_admission();
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -134,7 +157,7 @@ impl ApiServer {
         ));
         controllers::start_own(&registry, &stopped, &mut tasks);
         if options.controllers {
-            controllers::start(&registry, &stopped, &mut tasks);
+            controllers::start(&registry, pki.bundle(), &stopped, &mut tasks);
         }
         let api = Arc::new(Api {
             registry,
@@ -143,7 +166,7 @@ impl ApiServer {
             authorizers: options.authorizers,
             extra_routes: options.extra_routes,
             limits: RequestLimits::default(),
-            cpu: CpuThreads::default(),
+            cpu,
             metrics: ApiMetrics::default(),
             schemas: SchemaCache::default(),
             rejections: RejectionLog::default(),

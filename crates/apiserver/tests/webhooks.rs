@@ -48,11 +48,22 @@ impl HookServer {
 
     /// Starts a server with a self-signed certificate.
     async fn with(address: &str, is_ca: rcgen::IsCa) -> Self {
-        let names = [address.to_owned(), "hook.adm.svc".to_owned()];
-        let mut parameters = rcgen::CertificateParams::new(names).unwrap();
-        parameters.is_ca = is_ca;
         let pair = rcgen::KeyPair::generate().unwrap();
-        let certificate = parameters.self_signed(&pair).unwrap();
+        let certificate = parameters(address, is_ca).self_signed(&pair).unwrap();
+        Self::serving(&certificate, &pair).await
+    }
+
+    /// Starts a server with a certificate whose authority is not in its bundle.
+    async fn with_issued(address: &str) -> Self {
+        let authority = rcgen::KeyPair::generate().unwrap();
+        let is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let issuer = rcgen::Issuer::new(parameters("authority", is_ca), authority);
+        let pair = rcgen::KeyPair::generate().unwrap();
+        let certificate = parameters(address, rcgen::IsCa::NoCa).signed_by(&pair, &issuer);
+        Self::serving(&certificate.unwrap(), &pair).await
+    }
+
+    async fn serving(certificate: &rcgen::Certificate, pair: &rcgen::KeyPair) -> Self {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pair.serialize_der()));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
@@ -89,6 +100,13 @@ impl HookServer {
             .filter(|(called, _)| called == path)
             .count()
     }
+}
+
+fn parameters(address: &str, is_ca: rcgen::IsCa) -> rcgen::CertificateParams {
+    let names = [address.to_owned(), "hook.adm.svc".to_owned()];
+    let mut parameters = rcgen::CertificateParams::new(names).unwrap();
+    parameters.is_ca = is_ca;
+    parameters
 }
 
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor, seen: Arc<Mutex<Vec<(String, Value)>>>) {
@@ -456,38 +474,16 @@ async fn a_redirect_is_not_followed() {
     assert_eq!((server.calls("redirect"), server.calls("followed")), (1, 0));
 }
 
-#[tokio::test]
-async fn a_certificate_that_is_its_own_authority_is_accepted_for_its_names_only() {
+/// Requires that the first webhook is called, and the second, whose certificate has another name, is not.
+async fn accepts_for_its_names_only(server: &HookServer, elsewhere: &HookServer) {
     let cluster = cluster().await;
-    let authority = || rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let server = HookServer::with("127.0.0.1", authority()).await;
-    configure(
-        &cluster,
-        "Validating",
-        "own",
-        "trusted",
-        server.client("deny"),
-        json!({}),
-    )
-    .await;
+    let deny = server.client("deny");
+    configure(&cluster, "Validating", "own", "trusted", deny, json!({})).await;
     let (code, body) = cluster.request(Method::POST, MAPS, map("trusted")).await;
-    assert_eq!(
-        (code.as_u16(), message(&body)),
-        (
-            400,
-            "admission webhook \"own.example.com\" denied the request: no way"
-        )
-    );
-    let elsewhere = HookServer::with("127.0.0.9", authority()).await;
-    configure(
-        &cluster,
-        "Validating",
-        "other",
-        "misnamed",
-        elsewhere.client("ok"),
-        json!({}),
-    )
-    .await;
+    let denied = "admission webhook \"own.example.com\" denied the request: no way";
+    assert_eq!((code.as_u16(), message(&body)), (400, denied));
+    let ok = elsewhere.client("ok");
+    configure(&cluster, "Validating", "other", "misnamed", ok, json!({})).await;
     let (code, body) = cluster.request(Method::POST, MAPS, map("misnamed")).await;
     assert_eq!(code, 500, "{body}");
     assert!(
@@ -495,6 +491,21 @@ async fn a_certificate_that_is_its_own_authority_is_accepted_for_its_names_only(
         "{body}"
     );
     assert_eq!(elsewhere.calls("ok"), 0);
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_its_own_authority_is_accepted_for_its_names_only() {
+    let authority = || rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let server = HookServer::with("127.0.0.1", authority()).await;
+    let elsewhere = HookServer::with("127.0.0.9", authority()).await;
+    accepts_for_its_names_only(&server, &elsewhere).await;
+}
+
+#[tokio::test]
+async fn a_bundle_with_the_certificate_itself_and_not_its_authority_was_refused() {
+    let server = HookServer::with_issued("127.0.0.1").await;
+    let elsewhere = HookServer::with_issued("127.0.0.9").await;
+    accepts_for_its_names_only(&server, &elsewhere).await;
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
+use mco_api::vocabulary::events::build as event;
 use mco_api::vocabulary::{labels, names};
 use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use mco_runtime::{Debounce, FieldManager, Lenient, ObjectChange, Queue, Store, object_name};
@@ -161,7 +162,12 @@ pub(crate) fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> &'a str {
 
 fn on_config(ctx: &Context, change: &ObjectChange<'_, MachineOSConfig>) {
     if let Some(config) = change.latest() {
-        ctx.queue.enqueue(object_name(&config.metadata));
+        let name = object_name(&config.metadata);
+        ctx.queue.enqueue(name);
+        if change.new.is_none() {
+            let message = format!("MachineOSConfig {name:?} deleted, removing associated builds");
+            ctx.events.normal(&**config, event::CONFIG_DELETED, message);
+        }
     }
     ctx.options.metrics.set_configs(ctx.configs.len());
 }
@@ -207,11 +213,7 @@ fn on_pool(ctx: &Context, change: &ObjectChange<'_, MachineConfigPool>) {
             old.target_name(),
             new.target_name()
         );
-        ctx.events.normal(
-            &**new,
-            mco_api::vocabulary::events::build::POOL_CONFIG_CHANGED,
-            message,
-        );
+        ctx.events.normal(&**new, event::POOL_CONFIG_CHANGED, message);
     }
     for config in of_pool {
         ctx.queue.enqueue(object_name(&config.metadata));

@@ -6,15 +6,15 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_core::generators::os_builds::{ImagePresence, ImageReference, canonical_credentials};
+use mco_http::fetch::ProxySettings;
 use serde_json::Value;
 
 use crate::context::Context;
 use crate::error::Error;
 use crate::inputs;
-use crate::registry::{Registry, RegistryAccess, RegistryError, credentials};
+use crate::registry::{Registry, RegistryAccess, credentials};
 
 const INTERNAL_NAMESPACE: &str = "openshift-image-registry";
-const ATTEMPTS: usize = 3;
 
 /// Asks the registry for an image.
 pub(crate) async fn presence(ctx: &Context, image: &str, secret: &str) -> ImagePresence {
@@ -28,15 +28,8 @@ pub(crate) async fn presence(ctx: &Context, image: &str, secret: &str) -> ImageP
 async fn inspect(ctx: &Context, image: &str, secret: &str) -> Result<Option<String>, Error> {
     let reference = parse(image)?;
     let access = access(ctx, secret).await?;
-    let registry = Registry::new(&access, &reference);
-    let mut last = registry.digest().await;
-    for _ in 1..ATTEMPTS {
-        if !matches!(last, Err(RegistryError::Unreachable { .. })) {
-            break;
-        }
-        last = registry.digest().await;
-    }
-    last.map_err(|source| Error::Registry {
+    let found = Registry::new(&access, &reference).digest().await;
+    found.map_err(|source| Error::Registry {
         attempt: format!("inspecting image {image}"),
         source,
     })
@@ -85,15 +78,13 @@ async fn access(ctx: &Context, secret: &str) -> Result<RegistryAccess, Error> {
     let url = [proxy.https_proxy, proxy.http_proxy]
         .into_iter()
         .find(|url| !url.is_empty());
-    let address = url.map(|url| {
-        let address = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
-        address.trim_end_matches('/').to_owned()
-    });
     Ok(RegistryAccess {
         credentials: credentials(&canonical),
         certificates,
-        proxy: address,
-        no_proxy: proxy.no_proxy.split(',').map(str::to_owned).collect(),
+        proxy: ProxySettings {
+            https_proxy: url.unwrap_or_default(),
+            no_proxy: proxy.no_proxy,
+        },
     })
 }
 

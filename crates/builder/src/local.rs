@@ -276,10 +276,8 @@ enum BuildResult {
     Killed,
 }
 
-/// Ends processes of an earlier attempt, which outlive a killed `mco up`. They are recognised by the build's directory
-/// in their arguments.
+/// Ends processes of an earlier attempt, which outlive a killed `mco up`.
 fn kill_leftovers(directory: &Path) {
-    let wanted = directory.display().to_string();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     for entry in entries {
         let pid = entry.file_name().to_string_lossy().parse().ok();
@@ -287,10 +285,21 @@ fn kill_leftovers(directory: &Path) {
             continue;
         };
         let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        if String::from_utf8_lossy(&arguments).contains(&wanted) {
+        if is_of_build(&arguments, directory) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
+}
+
+/// Whether a process is the build in this directory, or the tool that it drives. Others may have the directory in their
+/// arguments as well, such as an editor of its log.
+fn is_of_build(arguments: &[u8], directory: &Path) -> bool {
+    let storage = directory.join("storage");
+    let arguments: Vec<&[u8]> = arguments.split(|byte| *byte == 0).collect();
+    arguments.windows(2).any(|pair| {
+        let is = |option: &[u8], path: &Path| pair == [option, path.as_os_str().as_encoded_bytes()];
+        is(b"--inputs", directory) || is(b"--root", &storage)
+    })
 }
 
 /// Runs `mco builder build` until it ends or is cancelled. Its output is the log of the build.
@@ -426,6 +435,24 @@ async fn write_status(client: &Client, job: &Job, status: &Value) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_processes_of_a_build_are_its_leftovers() {
+        let directory = Path::new("/data/builds/worker-1");
+        for (arguments, expected) in [
+            ("mco\0builder\0build\0--inputs\0/data/builds/worker-1\0", true),
+            ("buildah\0--root\0/data/builds/worker-1/storage\0bud\0", true),
+            ("mco\0builder\0build\0--inputs\0/data/builds/worker-12\0", false),
+            ("tail\0-f\0/data/builds/worker-1/log\0", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                is_of_build(arguments.as_bytes(), directory),
+                expected,
+                "{arguments}"
+            );
+        }
+    }
 
     #[test]
     fn the_end_of_a_log_is_shown() {

@@ -266,16 +266,18 @@ impl Metrics {
                 .get_or_create(&labels)
                 .observe(seconds(created, now));
         }
+        // A build that never had a Job has pushed nothing.
+        let Some(job_created) = job_created else {
+            return;
+        };
         if matches!(state, BuildState::Succeeded | BuildState::Failed) {
             set_one(&self.0.job_state, pool, &JOB_STATES, state.as_str());
             set_one(&self.0.push_state, pool, &PUSH_STATES, state.as_str());
             self.0.push_total.get_or_create(&labels).inc();
-            if let Some(created) = job_created {
-                self.0
-                    .push_duration
-                    .get_or_create(&labels)
-                    .observe(seconds(created, now));
-            }
+            self.0
+                .push_duration
+                .get_or_create(&labels)
+                .observe(seconds(job_created, now));
         }
     }
 
@@ -363,6 +365,10 @@ mod tests {
         assert!(
             text.contains("ocl_build_total{pool=\"infra\",state=\"failed\"} 1"),
             "{text}"
+        );
+        assert!(
+            !text.contains("ocl_image_push_total{"),
+            "nothing was pushed: {text}"
         );
     }
 }

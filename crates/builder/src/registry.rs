@@ -12,17 +12,22 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use mco_core::generators::os_builds::ImageReference;
+use mco_http::fetch::ProxySettings;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use thiserror::Error;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// For a registry that cannot be reached.
+const ATTEMPTS: usize = 3;
 const MAX_BODY: usize = 4 << 20;
+/// The registry whose API has another host than its images, and the key of its credentials that `docker login` writes.
+const DOCKER_HUB: &str = "docker.io";
+const DOCKER_HUB_API: &str = "registry-1.docker.io";
+const DOCKER_HUB_LOGIN: &str = "index.docker.io/v1";
 /// Every kind of manifest, so that the registry converts none of them.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
                          application/vnd.docker.distribution.manifest.v2+json, \
@@ -47,9 +52,7 @@ pub(crate) struct RegistryAccess {
     pub credentials: Vec<(String, String)>,
     /// Certificates to trust in addition to the system's, as PEM.
     pub certificates: Vec<Vec<u8>>,
-    /// `host:port` of an HTTP proxy.
-    pub proxy: Option<String>,
-    pub no_proxy: Vec<String>,
+    pub proxy: ProxySettings,
 }
 
 #[derive(Debug)]
@@ -112,7 +115,10 @@ impl<'a> Registry<'a> {
 
     /// Sends a request, and again with credentials if the registry asks for them.
     async fn request(&self, method: &Method, path: &str) -> Result<Answer, RegistryError> {
-        let host = self.image.host();
+        let host = match self.image.host() {
+            DOCKER_HUB => DOCKER_HUB_API,
+            host => host,
+        };
         let answer = self.send(host, method, path, None).await?;
         if answer.status != StatusCode::UNAUTHORIZED {
             return Ok(answer);
@@ -141,6 +147,7 @@ impl<'a> Registry<'a> {
                 .trim_start_matches("https://")
                 .trim_start_matches("http://")
                 .trim_end_matches('/');
+            let key = if key == DOCKER_HUB_LOGIN { DOCKER_HUB } else { key };
             name == key || name.starts_with(&format!("{key}/"))
         };
         // The most specific entry wins.
@@ -167,14 +174,15 @@ impl<'a> Registry<'a> {
             "pull"
         };
         let scope = format!("repository:{}:{actions}", self.image.repository());
-        let service = value("service").unwrap_or_default();
+        let service = value("service").unwrap_or_default().replace(' ', "%20");
         let Some((host, path)) = realm
             .strip_prefix("https://")
             .and_then(|rest| rest.split_once('/'))
         else {
             return Ok(None);
         };
-        let path = format!("/{path}?service={service}&scope={scope}");
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let path = format!("/{path}{separator}service={service}&scope={scope}");
         let answer = self.send(host, &Method::GET, &path, self.basic()).await?;
         self.check(answer.status)?;
         let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -189,12 +197,18 @@ impl<'a> Registry<'a> {
         path: &str,
         authorization: Option<String>,
     ) -> Result<Answer, RegistryError> {
-        let exchange = self.exchange(host, method, path, authorization);
-        let answer = tokio::time::timeout(TIMEOUT, exchange).await;
-        let answer = answer.unwrap_or_else(|_| Err("it does not answer in time".to_owned()));
-        answer.map_err(|why| RegistryError::Unreachable {
+        let mut last = String::new();
+        for _ in 0..ATTEMPTS {
+            let exchange = self.exchange(host, method, path, authorization.clone());
+            match tokio::time::timeout(TIMEOUT, exchange).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(why)) => last = why,
+                Err(_) => "it does not answer in time".clone_into(&mut last),
+            }
+        }
+        Err(RegistryError::Unreachable {
             host: host.to_owned(),
-            why,
+            why: last,
         })
     }
 
@@ -207,7 +221,7 @@ impl<'a> Registry<'a> {
     ) -> Result<Answer, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let (name, port) = split_port(host);
-        let stream = self.connect(name, port).await?;
+        let stream = self.access.proxy.connect(name, port).await?;
         let server =
             ServerName::try_from(name.trim_matches(['[', ']']).to_owned()).map_err(|error| text(&error))?;
         let config = self.tls()?;
@@ -241,41 +255,6 @@ impl<'a> Registry<'a> {
             status: head.status,
             headers: head.headers,
             body: body.to_bytes(),
-        })
-    }
-
-    async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, String> {
-        let text = |error: std::io::Error| error.to_string();
-        let proxy = self
-            .access
-            .proxy
-            .as_deref()
-            .filter(|_| !self.bypasses_proxy(host));
-        let Some(proxy) = proxy else {
-            let host = host.trim_matches(['[', ']']);
-            return TcpStream::connect((host, port)).await.map_err(text);
-        };
-        let mut stream = TcpStream::connect(proxy).await.map_err(text)?;
-        let request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.map_err(text)?;
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") && head.len() < 8192 {
-            head.push(stream.read_u8().await.map_err(text)?);
-        }
-        let head = String::from_utf8_lossy(&head);
-        let status = head.split_whitespace().nth(1).unwrap_or_default();
-        if status == "200" {
-            Ok(stream)
-        } else {
-            Err(format!("the proxy {proxy} answered {status}"))
-        }
-    }
-
-    fn bypasses_proxy(&self, host: &str) -> bool {
-        self.access.no_proxy.iter().any(|entry| {
-            let entry = entry.trim();
-            let domain = entry.trim_start_matches('.');
-            entry == "*" || host == domain || (!domain.is_empty() && host.ends_with(&format!(".{domain}")))
         })
     }
 
@@ -325,10 +304,10 @@ mod tests {
     #[test]
     fn the_most_specific_credentials_are_used() {
         let json = r#"{"auths":{"a.example":{"username":"u","password":"p"},
-            "a.example/org":{"auth":"b3JnOnB3"},"b.example":{"auth":"!"}}}"#;
+            "a.example/org":{"auth":"b3JnOnB3"},"b.example":{"auth":"!"},
+            "https://index.docker.io/v1/":{"username":"hub","password":"pw"}}}"#;
         let access = RegistryAccess {
             credentials: credentials(json),
-            no_proxy: vec![".internal".to_owned(), "a.example".to_owned()],
             ..RegistryAccess::default()
         };
         let basic = |image: &str| Registry::new(&access, &ImageReference::parse(image).unwrap()).basic();
@@ -341,10 +320,10 @@ mod tests {
             Some(format!("Basic {}", STANDARD.encode("org:pw")))
         );
         assert_eq!(basic("b.example/x:1"), None);
+        assert_eq!(
+            basic("docker.io/org/x:1"),
+            Some(format!("Basic {}", STANDARD.encode("hub:pw")))
+        );
         assert_eq!(basic("a.example.evil/x:1"), None);
-        let image = ImageReference::parse("a.example/x:1").unwrap();
-        let registry = Registry::new(&access, &image);
-        assert!(registry.bypasses_proxy("a.example") && registry.bypasses_proxy("x.internal"));
-        assert!(!registry.bypasses_proxy("b.example"));
     }
 }

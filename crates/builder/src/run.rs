@@ -1,10 +1,12 @@
 //! Starts the watches and workers, and stops them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use mco_api::MachineOSBuild;
+use kube::api::ListParams;
+use mco_api::{MachineOSBuild, MachineOSConfig};
 use mco_runtime::{object_name, run_worker};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -92,6 +94,22 @@ fn spawn_workers(ctx: &Arc<Context>, stop: &CancellationToken, tasks: &mut JoinS
 /// Waits until no deleted MachineOSConfig has builds left.
 async fn finish(ctx: &Context) {
     let deadline = Instant::now() + SHUTDOWN;
+    // The watch may not have delivered a deletion yet, and this process is often stopped because of it.
+    match tokio::time::timeout(SHUTDOWN, list_configs(ctx)).await {
+        Ok(Ok(present)) => {
+            let is_behind = || {
+                ctx.configs
+                    .all()
+                    .iter()
+                    .any(|known| !present.contains(object_name(&known.metadata)))
+            };
+            while is_behind() && Instant::now() < deadline {
+                tokio::time::sleep(SHUTDOWN_POLL).await;
+            }
+        }
+        Ok(Err(error)) => warn!("cannot check for deleted MachineOSConfigs: {error}"),
+        Err(_) => warn!("cannot check for deleted MachineOSConfigs: the API server does not respond"),
+    }
     loop {
         let left = leftovers(ctx);
         if left.is_empty() {
@@ -106,6 +124,17 @@ async fn finish(ctx: &Context) {
         }
         tokio::time::sleep(SHUTDOWN_POLL).await;
     }
+}
+
+async fn list_configs(ctx: &Context) -> kube::Result<BTreeSet<String>> {
+    let found = ctx
+        .cluster_api::<MachineOSConfig>()
+        .list_metadata(&ListParams::default())
+        .await?;
+    Ok(found
+        .into_iter()
+        .map(|one| object_name(&one.metadata).to_owned())
+        .collect())
 }
 
 fn leftovers(ctx: &Context) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{DynamicObject, ListParams, LogParams, Patch, PatchParams};
 use kube::core::{ApiResource, DeserializeGuard, GroupVersionKind};
 use kube::{Api, Client};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
@@ -22,10 +22,15 @@ use mco_core::config::rules::AdministratorRules;
 use mco_core::pipeline::{SOURCE_KINDS, SourceKind};
 use serde_json::Value;
 
+use crate::build_status::BuildOverview;
 use crate::forecast::{AdmissionRefusal, Edit};
+use crate::image_builds::ImageContext;
 
 /// The field manager of server-side dry runs.
 const FIELD_MANAGER: &str = "mco-plan";
+/// The container of a build's pod that drives buildah.
+const BUILD_CONTAINER: &str = "image-build";
+const BUILD_LOG_LINES: i64 = 5;
 
 /// A failed read or write, with a message for the user.
 #[derive(Debug, thiserror::Error)]
@@ -235,6 +240,46 @@ fn current(
         }
     }
     Ok(current)
+}
+
+/// Reads the end of the log of builds that run in pods. A user may lack the right to, and the pod may have ended.
+pub async fn read_build_logs(client: &Client, builds: impl IntoIterator<Item = &mut BuildOverview>) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), names::NAMESPACE);
+    for build in builds {
+        if !build.is_running || !build.log.is_empty() {
+            continue;
+        }
+        let of_job = format!("job-name={}", names::build::job(&build.name));
+        let found = pods.list(&ListParams::default().labels(&of_job)).await;
+        let latest = found.ok().and_then(|pods| {
+            let newest = pods.items.into_iter().max_by_key(|pod| {
+                let created = pod.metadata.creation_timestamp.as_ref();
+                created.map(|time| time.0)
+            });
+            newest?.metadata.name
+        });
+        let Some(pod) = latest else { continue };
+        let end = LogParams {
+            container: Some(BUILD_CONTAINER.to_owned()),
+            tail_lines: Some(BUILD_LOG_LINES),
+            ..LogParams::default()
+        };
+        if let Ok(log) = pods.logs(&pod, &end).await {
+            build.log = log.lines().map(str::to_owned).collect();
+        }
+    }
+}
+
+/// Reads the builds of OS images, and the rendered configs that they are for.
+pub(crate) async fn read_builds(client: &Client, images: &mut ImageContext) -> Result<(), ReadError> {
+    images.builds = list(client, "list the MachineOSBuilds").await?;
+    // As they are stored: an absent list differs from an empty one.
+    let stored = others(client, "machineconfiguration.openshift.io", "v1", "MachineConfig").await?;
+    let rendered = stored
+        .into_iter()
+        .filter(|object| object.name.starts_with("rendered-"));
+    images.rendered = rendered.map(|object| object.value).collect();
+    Ok(())
 }
 
 /// Whether a MachineConfig is a rendered config.

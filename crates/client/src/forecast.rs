@@ -27,6 +27,7 @@ use mco_core::generators::kubelet::profile;
 use mco_core::pipeline::GenerationError;
 use mco_core::pipeline::admission::{self, AdmissionContext};
 use mco_core::pipeline::bootstrap::{BootstrapCluster, Current};
+use mco_core::pipeline::offline;
 use mco_core::rollout::drain::{self, Blocker, Budgets, Eviction};
 use mco_core::rollout::policy::ChangeCosts;
 use mco_core::rollout::{PoolWaves, RolloutView, control_plane, waves};
@@ -36,6 +37,7 @@ use serde_json::Value;
 
 use crate::comparison::{self, ConfigComparison};
 use crate::explain::{self, Explanation};
+use crate::image_builds::{self, ForecastBuild, ImageContext, ImageForecast};
 
 /// A proposed change.
 #[derive(Debug, Clone)]
@@ -63,6 +65,7 @@ pub struct PlanContext<'a> {
     pub budgets: &'a [PodDisruptionBudget],
     pub rules: AdministratorRules,
     pub policies: &'a [RolloutPolicy],
+    pub images: ImageContext,
     pub time: Timestamp,
 }
 
@@ -81,6 +84,9 @@ pub struct PoolForecast {
     pub overrides: Vec<Explanation>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<PoolWaves>,
+    /// The OS image of a pool with a MachineOSConfig.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageForecast>,
     /// Pods that could not be evicted if the rollout started now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocked: Vec<Blocker>,
@@ -111,7 +117,8 @@ impl fmt::Display for DrainLoss {
 
 impl PoolForecast {
     pub fn is_change(&self) -> bool {
-        self.error.is_some() || self.comparison.old != self.comparison.new
+        let is_other_image = self.image.as_ref().is_some_and(|image| image.is_change);
+        self.error.is_some() || self.comparison.old != self.comparison.new || is_other_image
     }
 }
 
@@ -364,6 +371,8 @@ pub fn forecast(
 ) -> Vec<PoolForecast> {
     let mut pools = Vec::new();
     let mut rendered: BTreeMap<String, Result<Rendered, String>> = BTreeMap::new();
+    let mut images = BTreeMap::new();
+    let (mut os_configs, mut builds) = (now.images.configs.clone(), now.images.builds.clone());
     let current = Current {
         configs: &now.current,
         overrides: now.rules.overrides,
@@ -373,7 +382,24 @@ pub fn forecast(
         let result = outcome.result.map(|pool| pool.rendered);
         let mut pool = outcome.pool;
         if let Ok(rendered) = &result {
-            pool.spec.configuration.reference.name = Some(rendered.name().to_owned());
+            if pool.target_name() != rendered.name() {
+                pool.spec.configuration = offline::with_target(&pool, rendered).spec.configuration;
+            }
+            let controller_config = after.controller_config.as_ref();
+            let build = image_builds::forecast(&now.images, &pool, rendered, now.nodes, controller_config);
+            if let Some(ForecastBuild {
+                forecast,
+                config,
+                build,
+            }) = build
+            {
+                images.insert(name.clone(), forecast);
+                os_configs.retain(|one| one.metadata.name != config.metadata.name);
+                os_configs.push(config);
+                builds.extend(build);
+            } else if now.images.opted_out.contains(&name) {
+                images.insert(name.clone(), image_builds::opted_out());
+            }
         }
         pools.push(pool);
         rendered.insert(name, result.map_err(|error| error.to_string()));
@@ -386,6 +412,7 @@ pub fn forecast(
     let view = RolloutView::new(&pools, now.nodes)
         .with_topology(topology)
         .with_only_control_plane_node(control_plane::only_control_plane_node(now.nodes))
+        .with_images(&os_configs, &builds)
         .with_policies(now.policies, now.time, Some(&costs));
     let skipping = now.nodes.iter().filter(|node| view.skips_drain(node));
     let not_drained: BTreeSet<&str> = skipping
@@ -397,8 +424,12 @@ pub fn forecast(
     rendered
         .into_iter()
         .map(|(pool, result)| {
-            let rollout = rollouts.remove(&pool);
-            of_pool(pool, result, after, (rollout, &not_drained), now)
+            let updates = ForecastUpdates {
+                rollout: rollouts.remove(&pool),
+                image: images.remove(&pool),
+                not_drained: &not_drained,
+            };
+            of_pool(pool, result, after, updates, now)
         })
         .collect()
 }
@@ -413,13 +444,25 @@ fn costs(rendered: &BTreeMap<String, Result<Rendered, String>>, now: &PlanContex
     changes.collect()
 }
 
+/// How the nodes of a pool are updated.
+struct ForecastUpdates<'a> {
+    rollout: Option<PoolWaves>,
+    image: Option<ImageForecast>,
+    not_drained: &'a BTreeSet<&'a str>,
+}
+
 fn of_pool(
     pool: String,
     result: Result<Rendered, String>,
     after: &BootstrapCluster,
-    (rollout, not_drained): (Option<PoolWaves>, &BTreeSet<&str>),
+    updates: ForecastUpdates<'_>,
     now: &PlanContext<'_>,
 ) -> PoolForecast {
+    let ForecastUpdates {
+        rollout,
+        image,
+        not_drained,
+    } = updates;
     let nothing = ParsedConfig::default();
     let old = now.current.get(&pool).unwrap_or(&nothing);
     let rendered = match result {
@@ -432,6 +475,7 @@ fn of_pool(
                 comparison: comparison::compare(old, old, &now.rules),
                 overrides: Vec::new(),
                 rollout: None,
+                image: None,
                 blocked: Vec::new(),
                 losses: Vec::new(),
                 not_drained: Vec::new(),
@@ -445,9 +489,11 @@ fn of_pool(
     let comparison = comparison::compare(old, &next, &now.rules);
     let changed: BTreeSet<&str> = comparison.changes.names().collect();
     explanations.retain(|one| !one.overridden.is_empty() && changed.contains(one.name.as_str()));
-    let moves = comparison.old != comparison.new;
+    let is_other_image = image.as_ref().is_some_and(|image| image.is_change);
+    let moves = comparison.old != comparison.new || is_other_image;
     let rollout = rollout.filter(|_| moves);
-    let drains = matches!(comparison.cost.drain, Drain::Needed { .. });
+    // Another image needs a reboot.
+    let drains = is_other_image || matches!(comparison.cost.drain, Drain::Needed { .. });
     let drains = match &rollout {
         Some(rollout) if drains => drain_forecast(rollout, not_drained, now),
         _ => DrainForecast::default(),
@@ -458,6 +504,7 @@ fn of_pool(
         comparison,
         overrides: explanations,
         rollout,
+        image,
         blocked: drains.blocked,
         losses: drains.losses,
         not_drained: drains.not_drained,

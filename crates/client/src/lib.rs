@@ -5,12 +5,14 @@
 //! explains them.
 
 pub mod advice;
+pub mod build_status;
 pub mod change_list;
 pub mod cluster;
 pub mod comparison;
 pub mod drift;
 pub mod explain;
 pub mod forecast;
+pub mod image_builds;
 pub mod overview;
 pub mod plan;
 pub mod preflight;

@@ -17,6 +17,8 @@ use mco_core::rollout::pool_status::NodeCounts;
 use mco_core::rollout::target::reached_target;
 use mco_core::rollout::{HeldReason, NodeView, PoolView, RolloutView, plan_pool};
 
+use crate::build_status::BuildOverview;
+
 /// One pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,6 +40,9 @@ pub struct PoolOverview {
     /// The estimated completion time of the rollout, at its current rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Timestamp>,
+    /// The newest build of an OS image for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build: Option<BuildOverview>,
     /// In rollout order.
     pub nodes: Vec<NodeOverview>,
 }
@@ -171,6 +176,7 @@ fn of_pool(
         problem,
         since,
         expected,
+        build: None,
         nodes,
     }
 }

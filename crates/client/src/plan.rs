@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::cluster::{self, ReadError};
 use crate::forecast::{self, AdmissionRefusal, Edit, ObjectForecast, PlanContext, PoolForecast};
+use crate::image_builds::ImageContext;
 
 /// The forecasts of all pools, and the edits that would be rejected.
 #[derive(Debug, Serialize)]
@@ -76,6 +77,10 @@ pub async fn plan(
     let accepted: Vec<Edit> = edits.iter().filter(is_accepted).cloned().collect();
     let (after, _) = forecast::edited(&found.objects, &accepted);
     let after = forecast::with_base(after, settings.base);
+    let mut images = ImageContext::new(&found.objects, &after)?;
+    if images.needs_builds() {
+        cluster::read_builds(client, &mut images).await?;
+    }
     // A MachineConfiguration among the edits determines the disruption of the other edits.
     let rules = forecast::rules(&after, found.rules)?;
     let after = bootstrap::changed(found.objects, after, settings).map_err(ClusterPlanError::Unusable)?;
@@ -86,6 +91,7 @@ pub async fn plan(
         budgets: &found.budgets,
         rules,
         policies: &found.policies,
+        images,
         time: jiff::Timestamp::now(),
     };
     let identity = RenderIdentity {

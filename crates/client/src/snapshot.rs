@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use mco_api::vocabulary::annotations::{self, DRIFT_POLICY};
-use mco_api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
+use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig, RolloutPolicy};
 use mco_core::rollout::node_progress::{StageReport, stages};
+use mco_core::rollout::policy::{self, PolicyOverview, PoolRolloutOverview};
 use mco_core::rollout::{NodeView, RolloutView};
 
+use crate::build_status::{self, BuildOverview};
 use crate::drift::{self, Drift};
 use crate::overview::{NodeOverview, PoolOverview, overview};
 
@@ -19,7 +21,11 @@ pub struct Snapshot {
     /// By name.
     pub pools: Vec<PoolOverview>,
     pub paused: Vec<String>,
+    /// The builds of OS images: by pool, the newest first.
+    pub builds: Vec<BuildOverview>,
     pub nodes: BTreeMap<String, NodeDetails>,
+    /// By name.
+    pub policies: Vec<PolicyOverview>,
     /// Failed reads, each as a sentence.
     pub trouble: Vec<String>,
     /// Whether every kind was listed once, or access was denied.
@@ -41,19 +47,30 @@ pub struct NodeDetails {
     pub timeline: Vec<StageReport>,
 }
 
+/// The objects about OS images; empty where the cluster has none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ImageObjects<'a> {
+    pub configs: &'a [MachineOSConfig],
+    pub builds: &'a [MachineOSBuild],
+}
+
 impl Snapshot {
     pub fn of(
         pools: &[impl AsRef<MachineConfigPool>],
         nodes: &[impl AsRef<Node>],
         progress: &[impl AsRef<MachineConfigNode>],
         policies: &[impl AsRef<RolloutPolicy>],
+        images: ImageObjects<'_>,
         now: Timestamp,
     ) -> Self {
         let pool_objects: Vec<&MachineConfigPool> = pools.iter().map(AsRef::as_ref).collect();
         let progress: Vec<&MachineConfigNode> = progress.iter().map(AsRef::as_ref).collect();
         let view = RolloutView::new(pool_objects.iter().copied(), nodes.iter().map(AsRef::as_ref))
+            .with_images(images.configs, images.builds)
             .with_policies(policies.iter().map(AsRef::as_ref), now, None);
-        let overviews = overview(&view, progress.iter().copied(), now);
+        let builds = build_status::overviews(images.builds, now);
+        let mut overviews = overview(&view, progress.iter().copied(), now);
+        build_status::attach(&mut overviews, &builds);
         let timelines: HashMap<&str, Vec<StageReport>> = progress
             .iter()
             .filter_map(|object| {
@@ -88,7 +105,9 @@ impl Snapshot {
         Self {
             paused: paused.map(|pool| pool.name.to_owned()).collect(),
             pools: overviews,
+            builds,
             nodes: details,
+            policies: policy::overviews(&view),
             trouble: Vec::new(),
             complete: true,
         }
@@ -96,6 +115,14 @@ impl Snapshot {
 
     pub fn pool(&self, name: &str) -> Option<&PoolOverview> {
         self.pools.iter().find(|pool| pool.name == name)
+    }
+
+    /// Returns the rollout of a pool under its policy, and the name of that; `None` without a policy.
+    pub fn rollout(&self, pool: &str) -> Option<(&str, &PoolRolloutOverview)> {
+        self.policies.iter().find_map(|policy| {
+            let rollout = policy.pools.iter().find(|rollout| rollout.name == pool)?;
+            Some((policy.name.as_str(), rollout))
+        })
     }
 
     /// Returns a node's details and its overview within its pool.

@@ -107,8 +107,10 @@ pub fn release(metadata: &ObjectMeta) -> Option<Value> {
 /// Returns the merge patch that removes our drain controller's annotations from a node; `None` if it has none. The
 /// drain itself continues: other implementations need no record.
 pub fn clear_drain(node: &Node) -> Option<Value> {
-    cordon::DrainRecord::of_node(node)?;
-    Some(json!({"metadata": {"annotations": {annotation::DRAIN_RECORD: null}}}))
+    let record = cordon::DrainRecord::of_node(node)?;
+    let mut patch = record.marks.present(node).remove();
+    patch["metadata"]["annotations"][annotation::DRAIN_RECORD] = Value::Null;
+    Some(patch)
 }
 
 /// Returns the objects that the cluster version operator must not manage: the operator's Deployment, and the Services

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use mco_api::vocabulary::annotations::{DRIFT, DRIFT_POLICY};
+use mco_api::vocabulary::annotations::{CONFIRM_DEADLINE, DRIFT, DRIFT_POLICY};
 use mco_api::vocabulary::taints::UPDATE_IN_PROGRESS;
 use mco_core::rollout::NodeView;
-use mco_core::rollout::drain::Cordon;
+use mco_core::rollout::drain::{Cordon, DrainRecord};
 use serde_json::{Map, Value, json};
 
 /// The prefixes of our annotations on nodes.
@@ -21,13 +21,18 @@ const SETTINGS: [&str; 1] = [DRIFT_POLICY];
 /// Returns the merge patch that removes our annotations, our taint and our cordon from a node; `None` if it has none.
 /// Labels stay, because workloads select nodes by them, and so do the administrators' own cordons and settings.
 pub fn clean_node(node: &Node) -> Option<Value> {
-    let mut metadata = Map::new();
+    let marks = DrainRecord::of_node(node).map(|record| record.marks.present(node));
+    let marks = marks.unwrap_or_default().remove();
+    let mut metadata = marks["metadata"].as_object().cloned().unwrap_or_default();
     let mut spec = Map::new();
     let annotations = node.metadata.annotations.iter().flatten();
-    let removed: Map<String, Value> = annotations
+    let mut removed: Map<String, Value> = annotations
         .filter(|(key, _)| is_ours(key))
         .map(|(key, _)| (key.clone(), Value::Null))
         .collect();
+    if let Some(Value::Object(marks)) = metadata.remove("annotations") {
+        removed.extend(marks);
+    }
     if !removed.is_empty() {
         metadata.insert("annotations".to_owned(), removed.into());
     }
@@ -60,7 +65,8 @@ pub fn clean_node(node: &Node) -> Option<Value> {
 
 fn is_ours(key: &str) -> bool {
     let group = key.split_once('/').map_or("", |(group, _)| group);
-    (ANNOTATION_GROUPS.contains(&group) || key == DRIFT) && !SETTINGS.contains(&key)
+    (ANNOTATION_GROUPS.contains(&group) || [DRIFT, CONFIRM_DEADLINE].contains(&key))
+        && !SETTINGS.contains(&key)
 }
 
 /// Returns the merge patch that removes the finalizers of a KubeletConfig or ContainerRuntimeConfig that name the
@@ -109,10 +115,15 @@ mod tests {
 
     #[test]
     fn a_node_keeps_what_is_not_ours() {
-        let record =
-            json!({"since": "2026-01-01T00:00:00Z", "request": "drain-b", "cordon": "made"}).to_string();
+        let record = json!({"since": "2026-01-01T00:00:00Z", "request": "drain-b", "cordon": "made",
+                "marks": {"excludedFromLoadBalancers": true, "protectedFromAutoscaler": true}})
+        .to_string();
         let ours = node(json!({
-            "metadata": {"name": "n", "resourceVersion": "7", "annotations": {
+            "metadata": {"name": "n", "resourceVersion": "7", "labels": {
+                "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+            }, "annotations": {
+                "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
+                "mco.dev/confirm-deadline": "15m",
                 "machineconfiguration.openshift.io/currentConfig": "a",
                 "machineconfiguration.openshift.io/drain-record": record,
                 "machineconfiguration.openshift.io/drift-policy": "heal",
@@ -127,7 +138,11 @@ mod tests {
         let patch = clean_node(&ours).unwrap();
         assert_eq!(
             patch["metadata"],
-            json!({"resourceVersion": "7", "annotations": {
+            json!({"resourceVersion": "7", "labels": {
+                "node.kubernetes.io/exclude-from-external-load-balancers": null,
+            }, "annotations": {
+                "cluster-autoscaler.kubernetes.io/scale-down-disabled": null,
+                "mco.dev/confirm-deadline": null,
                 "machineconfiguration.openshift.io/currentConfig": null,
                 "machineconfiguration.openshift.io/drain-record": null,
                 "mco.dev/drift": null,

@@ -5,10 +5,12 @@ mod fixtures;
 
 use fixtures::{HOSTILE, at, frame, harmless, hostile_snapshot, large_snapshot, machine_config, rollout};
 use mco_client::Snapshot;
+use mco_client::build_status;
 use mco_client::comparison::compare;
 use mco_client::explain::explain;
 use mco_client::forecast::{self, Edit, PlanContext};
 use mco_client::plan::PlanReport;
+use mco_console::views::builds::builds;
 use mco_console::views::config::{ConfigKind, ConfigSubject, InPool, config};
 use mco_console::views::configs::{ListedConfig, configs};
 use mco_console::views::node::{Between, node};
@@ -99,6 +101,7 @@ fn hostile_names_and_texts_are_harmless_on_every_page() {
             html(&search(frame(), question, &[], &snapshot, &[HOSTILE.to_owned()])),
         ),
         ("message", html(&message)),
+        ("builds", html(&builds(frame(), &snapshot, at(300)))),
     ];
     for (name, page) in pages {
         assert!(
@@ -108,6 +111,41 @@ fn hostile_names_and_texts_are_harmless_on_every_page() {
         harmless(name, &page);
         assert!(page.len() < LARGEST_PAGE, "{name}: {} bytes", page.len());
     }
+}
+
+#[test]
+fn builds_show_their_state_duration_and_the_end_of_the_log() {
+    let mut snapshot = rollout();
+    assert!(html(&builds(frame(), &snapshot, at(300))).contains("No pool has a MachineOSConfig"));
+    let (running, mut done) = (
+        fixtures::build("worker-2", "worker", "Building", "STEP 1\nSTEP 2: RUN dnf"),
+        fixtures::build("worker-1", "worker", "Succeeded", "Writing manifest"),
+    );
+    done.metadata.creation_timestamp = None;
+    let status = done.status.as_mut().unwrap();
+    "registry.example.com/os@sha256:1".clone_into(&mut status.digested_image_push_spec);
+    status.build_end = Some(serde_json::from_value(json!("1970-01-01T00:03:20Z")).unwrap());
+    snapshot.builds = build_status::overviews([&done, &running], at(300));
+    build_status::attach(&mut snapshot.pools, &snapshot.builds);
+    let page = html(&builds(frame(), &snapshot, at(300)));
+    let (first, second) = page.split_once("Build worker-1").unwrap();
+    assert!(
+        first.contains("building") && first.contains("for 3m20s"),
+        "{first}"
+    );
+    assert!(first.contains("STEP 1\nSTEP 2: RUN dnf\n</pre>"), "{first}");
+    assert!(!first.contains("class=\"problem\""), "it runs: {first}");
+    assert!(
+        second.contains("succeeded") && second.contains("took 1m40s, ended 1m40s ago"),
+        "{second}"
+    );
+    assert!(second.contains("registry.example.com/os@sha256:1") && !second.contains("Writing manifest"));
+    let page = pool_page(&snapshot, "worker", "", "");
+    assert!(
+        page.contains("<a href=\"/builds\">OS image build</a> building"),
+        "{page}"
+    );
+    assert!(page.contains("STEP 2: RUN dnf"), "{page}");
 }
 
 #[test]

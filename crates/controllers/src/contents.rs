@@ -237,7 +237,7 @@ fn settings(ctx: &Context) -> FetchSettings {
     let proxy = config.as_ref().and_then(|config| config.spec.proxy.as_ref());
     let proxy = proxy.filter(|proxy| !proxy.https_proxy.is_empty());
     FetchSettings {
-        certificates: outbound::certificate_authorities(ctx),
+        certificates: outbound::certificate_authorities(ctx, outbound::Trust::Any),
         proxy: proxy.map_or_else(ProxySettings::from_environment, |proxy| ProxySettings {
             https_proxy: proxy.https_proxy.clone(),
             no_proxy: proxy.no_proxy.clone(),

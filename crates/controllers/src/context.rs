@@ -18,6 +18,7 @@ use mco_runtime::object_name;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
+use crate::boot_images::WrittenImages;
 use crate::contents::ContentCache;
 use crate::events::ControllerEvents;
 use crate::generated_configs::GeneratedConfigStore;
@@ -48,6 +49,7 @@ pub(crate) struct Context {
     /// Held by the rollout of a pool of etcd voters from its plan until its writes are done.
     pub voters: tokio::sync::Mutex<()>,
     pub policies: PolicyState,
+    pub written_images: WrittenImages,
     /// The base configs of all roles.
     pub base: RwLock<Option<Arc<BaseConfigs>>>,
     /// Why the base configs could not be rendered the last time.
@@ -72,6 +74,7 @@ impl Context {
             pinned_images: PinnedImageResults::default(),
             voters: tokio::sync::Mutex::default(),
             policies: PolicyState::default(),
+            written_images: WrittenImages::default(),
             base: RwLock::default(),
             base_problem: RwLock::default(),
             scheduler_was_deleted: AtomicBool::default(),

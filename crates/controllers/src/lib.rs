@@ -4,6 +4,8 @@
 //! `mco diff` call too. All reconcilers share one watch per kind (see `watched_kinds`); of rendered MachineConfigs only
 //! metadata is cached.
 
+mod boot_image_events;
+mod boot_images;
 mod certificates;
 mod contents;
 mod context;

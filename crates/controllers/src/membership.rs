@@ -22,6 +22,8 @@ struct MembershipState {
     selectors: NodePools,
     by_node: HashMap<String, NodeMembership>,
     by_pool: HashMap<String, BTreeSet<String>>,
+    /// Nodes that no pool selects.
+    unmanaged: BTreeSet<String>,
 }
 
 /// The pool of one node.
@@ -76,6 +78,7 @@ impl Default for MembershipIndex {
                 selectors: NodePools::new([]),
                 by_node: HashMap::new(),
                 by_pool: HashMap::new(),
+                unmanaged: BTreeSet::new(),
             }),
         }
     }
@@ -133,9 +136,22 @@ impl MembershipIndex {
         let state = self.state.read();
         state.by_pool.get(pool).into_iter().flatten().cloned().collect()
     }
+
+    /// Returns the nodes that no pool selects, ordered by name.
+    pub fn unmanaged(&self) -> Vec<String> {
+        self.state.read().unmanaged.iter().cloned().collect()
+    }
 }
 
 impl MembershipState {
+    fn note_unmanaged(&mut self, name: &str, is_unmanaged: bool) {
+        if is_unmanaged {
+            self.unmanaged.insert(name.to_owned());
+        } else {
+            self.unmanaged.remove(name);
+        }
+    }
+
     fn update(&mut self, node: &Node) -> (NodeMembership, NodeMembership) {
         let name = object_name(&node.metadata);
         let new = match self.selectors.of_node(node.metadata.labels.as_ref()) {
@@ -157,6 +173,7 @@ impl MembershipState {
         if old.pool != new.pool {
             self.remove_from_pool(name, &old);
         }
+        self.note_unmanaged(name, new.pool.is_none() && new.contested.is_empty());
         if let Some(pool) = &new.pool {
             let nodes = self.by_pool.entry(pool.clone()).or_default();
             nodes.insert(name.to_owned());
@@ -167,6 +184,7 @@ impl MembershipState {
     fn remove(&mut self, name: &str) -> NodeMembership {
         let old = self.by_node.remove(name).unwrap_or_default();
         self.remove_from_pool(name, &old);
+        self.note_unmanaged(name, false);
         old
     }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures::AsyncReadExt as _;
 use http::{Method, Request, Uri};
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, Config};
 use mco_api::rollout_policy::SecretKey;
@@ -18,9 +17,11 @@ use crate::context::Context;
 
 /// The longest response that is read.
 const MAX_RESPONSE: u64 = 1024 * 1024;
+const SERVICE_ACCOUNT_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 /// Bundles of certificate authorities that a container or a machine may have.
 const CA_FILES: [&str; 4] = [
-    "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
+    SERVICE_ACCOUNT_CA,
     "/var/run/secrets/kubernetes.io/serviceaccount/service-ca.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/certs/ca-certificates.crt",
@@ -35,6 +36,7 @@ pub(crate) struct OutboundRequest {
     pub content_type: &'static str,
     pub body: Vec<u8>,
     pub timeout: Duration,
+    pub trust: Trust,
     /// The name in the server's certificate, if it is not the host of the URL.
     pub server_name: Option<&'static str>,
 }
@@ -48,9 +50,19 @@ impl OutboundRequest {
             content_type: "application/json",
             body: Vec::new(),
             timeout,
+            trust: Trust::Any,
             server_name: None,
         }
     }
+}
+
+/// The certificate authorities that a server's certificate is verified against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// Those of the cluster, its additional trust bundle and those of the system.
+    Any,
+    /// Those that sign the certificates of the cluster's API servers.
+    ApiServers,
 }
 
 /// The response to a request that reached the server.
@@ -84,7 +96,7 @@ async fn exchange(ctx: &Context, request: OutboundRequest) -> Result<OutboundRes
     config.read_timeout = Some(request.timeout);
     config.default_retry = false;
     config.tls_server_name = request.server_name.map(str::to_owned);
-    config.root_cert = Some(certificate_authorities(ctx)).filter(|all| !all.is_empty());
+    config.root_cert = Some(certificate_authorities(ctx, request.trust)).filter(|all| !all.is_empty());
     if let Some(token) = request.token {
         config.auth_info.token = Some(token.into());
     }
@@ -125,16 +137,21 @@ fn reason(error: &dyn std::error::Error) -> String {
     innermost.to_string()
 }
 
-/// Returns the certificate authorities of the cluster and of the machine, in DER.
-pub(crate) fn certificate_authorities(ctx: &Context) -> Vec<Vec<u8>> {
-    let mut bundles: Vec<Vec<u8>> = CA_FILES
-        .iter()
-        .filter_map(|file| std::fs::read(Path::new(file)).ok())
-        .collect();
+/// Returns certificate authorities in DER.
+pub(crate) fn certificate_authorities(ctx: &Context, trust: Trust) -> Vec<Vec<u8>> {
+    let files = match trust {
+        Trust::Any => CA_FILES.as_slice(),
+        Trust::ApiServers => &[SERVICE_ACCOUNT_CA],
+    };
+    let read = |file: &&str| std::fs::read(Path::new(file)).ok();
+    let mut bundles: Vec<Vec<u8>> = files.iter().filter_map(read).collect();
     if let Some(config) = ctx.controller_config() {
-        let of = |bytes: &Option<ByteString>| bytes.as_ref().map(|bytes| bytes.0.clone());
         bundles.push(config.spec.root_ca_data.0.clone());
-        bundles.extend(of(&config.spec.additional_trust_bundle));
+        match (trust, &config.spec.additional_trust_bundle) {
+            (Trust::Any, Some(additional)) => bundles.push(additional.0.clone()),
+            (Trust::Any, None) => {}
+            (Trust::ApiServers, _) => bundles.push(config.spec.kube_api_server_serving_ca_data.0.clone()),
+        }
     }
     let certificates = bundles.iter().flat_map(|bundle| {
         Pem::iter_from_buffer(bundle)
@@ -145,6 +162,12 @@ pub(crate) fn certificate_authorities(ctx: &Context) -> Vec<Vec<u8>> {
         .filter(|pem| pem.label == "CERTIFICATE")
         .map(|pem| pem.contents)
         .collect()
+}
+
+/// Returns the token of the controller's own service account; `None` outside of a pod.
+pub(crate) fn service_account_token() -> Option<String> {
+    let token = std::fs::read_to_string(SERVICE_ACCOUNT_TOKEN).ok()?;
+    Some(token.trim().to_owned()).filter(|token| !token.is_empty())
 }
 
 /// Returns a value of a Secret in the namespace of the operator.

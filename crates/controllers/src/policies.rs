@@ -14,6 +14,7 @@ use mco_core::config::disruption::{self, DisruptionLevel, REGISTRIES_CONF};
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::rules::AdministratorRules;
 use mco_core::config::{diff, validate};
+use mco_core::rollout::drain::DrainPreparation;
 use mco_core::rollout::policy::{
     self, ChangeCosts, GateObservation, PolicyChange, PolicyReport, merge_gate, related_pools, selects,
 };
@@ -116,6 +117,17 @@ pub(crate) fn names_of_pool(ctx: &Context, pool: &str) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// Returns what the policy of a node's pool adds to its drain; nothing if several select it.
+pub(crate) fn drain_preparation(ctx: &Context, node: &str) -> DrainPreparation {
+    let pool = ctx.membership.of_node(node).pool;
+    let names = pool.map(|pool| names_of_pool(ctx, &pool)).unwrap_or_default();
+    let [name] = names.as_slice() else {
+        return DrainPreparation::default();
+    };
+    let policy = ctx.stores.rollout_policies.get(name);
+    DrainPreparation::of_rules(policy.as_ref().and_then(|policy| policy.spec.drain.as_ref()))
 }
 
 /// Records the state of the rollouts under a policy.

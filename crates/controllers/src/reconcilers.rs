@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Context;
 use crate::options::Options;
 use crate::{
-    contents, control_plane, disruption_policy, drain, gates, generated_configs, generators,
+    boot_images, contents, control_plane, disruption_policy, drain, gates, generated_configs, generators,
     machine_config_nodes, os_streams, pinned_images, policies, render, rendered_config_gc, rollout,
     source_cache,
 };
@@ -75,6 +75,8 @@ reconcilers! {
     machine_config_nodes: String = "machine-config-node", immediate, per_object, machine_config_nodes::reconcile;
     /// By node.
     control_plane: String = "control-plane", immediate, per_pool, control_plane::reconcile;
+    /// By the event that caused it, which is reported.
+    boot_images: String = "boot-image", rollout_debounce, one, boot_images::reconcile;
     disruption_policy: () = "disruption-policy", generate, one, disruption_policy::reconcile;
     rendered_config_gc: () = "rendered-config-gc", gc_debounce, one, rendered_config_gc::reconcile;
 }

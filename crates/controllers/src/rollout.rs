@@ -194,6 +194,7 @@ impl PoolSnapshot {
                 members.extend(ctx.membership.nodes_of(&related));
             }
         }
+        members.extend(installed_for(ctx, name));
         members.sort_unstable();
         members.dedup();
         let members = || members.iter();
@@ -268,14 +269,27 @@ impl PoolSnapshot {
 
 /// Returns the pool of each rendered config that one of these nodes was installed with.
 fn first_pivots(ctx: &Context, nodes: &[Arc<Node>]) -> BTreeMap<String, String> {
-    let pivots = nodes.iter().filter_map(|node| {
-        let annotations = node.metadata.annotations.as_ref()?;
-        let first = annotations.get(annotation::FIRST_PIVOT_CONFIG)?;
-        let config = ctx.stores.config_metadata.get(first)?;
-        let pool = rendered_configs::pool_of(&config.metadata)?;
-        Some((first.clone(), pool.to_owned()))
+    nodes.iter().filter_map(|node| first_pivot(ctx, node)).collect()
+}
+
+/// Returns the rendered config that a node was installed with, and the pool of that config.
+pub(crate) fn first_pivot(ctx: &Context, node: &Node) -> Option<(String, String)> {
+    let annotations = node.metadata.annotations.as_ref()?;
+    let first = annotations.get(annotation::FIRST_PIVOT_CONFIG)?;
+    let config = ctx.stores.config_metadata.get(first)?;
+    let pool = rendered_configs::pool_of(&config.metadata)?;
+    Some((first.clone(), pool.to_owned()))
+}
+
+/// Returns the nodes that no pool selects and that were installed for this one.
+fn installed_for(ctx: &Context, pool: &str) -> Vec<String> {
+    let mut unmanaged = ctx.membership.unmanaged();
+    unmanaged.retain(|name| {
+        let node = ctx.stores.nodes.get(name);
+        let first = node.and_then(|node| first_pivot(ctx, &node));
+        first.is_some_and(|(_, owner)| owner == pool)
     });
-    pivots.collect()
+    unmanaged
 }
 
 fn topology(ctx: &Context) -> Option<String> {
@@ -417,6 +431,7 @@ fn log_actions(pool: &str, actions: &[&NodeAction]) {
                 config,
                 image,
                 because,
+                ..
             } => {
                 let because = match because {
                     Because::Turn => "it is next in order",

@@ -10,8 +10,15 @@ use mco_core::rollout::drain::cordon;
 use mco_core::rollout::holds;
 use serde_json::json;
 
-/// The prefix of all annotations that the controllers read.
+/// The prefix of most annotations of Nodes that the controllers read.
 const OWN_ANNOTATIONS: &str = "machineconfiguration.openshift.io/";
+/// The others, besides holds.
+const OTHER_ANNOTATIONS: [&str; 4] = [
+    annotations::ADOPTION_REQUEST,
+    annotations::CONFIRM_DEADLINE,
+    annotations::REBOOT_REQUEST,
+    annotations::SCALE_DOWN_DISABLED,
+];
 
 /// Removes the managed fields.
 pub(crate) fn without_managed_fields<K: Resource>(object: &mut K) {
@@ -39,8 +46,10 @@ pub(crate) fn node(node: &mut Node) {
         .collect();
     node.metadata.managed_fields = (!owners.is_empty()).then_some(owners);
     if let Some(annotations) = &mut node.metadata.annotations {
-        annotations
-            .retain(|key, _| key.starts_with(OWN_ANNOTATIONS) || key.starts_with(annotations::HOLD_PREFIX));
+        annotations.retain(|key, _| {
+            let has_prefix = key.starts_with(OWN_ANNOTATIONS) || key.starts_with(annotations::HOLD_PREFIX);
+            has_prefix || OTHER_ANNOTATIONS.contains(&key.as_str())
+        });
         annotations.remove(annotations::node::LAST_SYNCED_CONTROLLER_CONFIG);
     }
     if let Some(status) = &mut node.status {
@@ -71,5 +80,31 @@ pub(crate) fn machine_config_node(node: &mut MachineConfigNode) {
             .retain(|entry| entry.type_ == condition::NODE_DEGRADED);
         status.irreconcilable_changes.clear();
         status.internal_release_image = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests to release a node were removed here, so that it was still updated.
+    #[test]
+    fn annotations_that_decide_about_a_node_are_kept() {
+        let kept = [
+            "machineconfiguration.openshift.io/currentConfig",
+            "mco.dev/hold.storage",
+            "mco.dev/hold.fleetlock",
+            "mco.dev/adoption-request",
+            "mco.dev/confirm-deadline",
+            "mco.dev/reboot-request",
+            "cluster-autoscaler.kubernetes.io/scale-down-disabled",
+        ];
+        let mut object = Node::default();
+        let all = kept.iter().chain(&["mco.dev/drift", "example.com/other"]);
+        object.metadata.annotations = Some(all.map(|key| ((*key).to_owned(), "x".to_owned())).collect());
+        node(&mut object);
+        let left = object.metadata.annotations.unwrap_or_default();
+        assert!(kept.iter().all(|key| left.contains_key(*key)), "{left:?}");
+        assert_eq!(left.len(), kept.len(), "{left:?}");
     }
 }

@@ -32,10 +32,12 @@ use mco_core::rollout::{ContestedNode, PlannedEvent, changes};
 use mco_runtime::{ObjectChange, object_name};
 use tracing::warn;
 
+use crate::boot_image_events;
 use crate::context::Context;
 use crate::events::Reporter;
 use crate::membership::IgnoredClaim;
 use crate::policies;
+use crate::rollout;
 
 pub(crate) fn pool(ctx: &Context, change: &ObjectChange<'_, MachineConfigPool>) {
     let Some(name) = change.latest().and_then(|pool| pool.metadata.name.clone()) else {
@@ -209,6 +211,14 @@ pub(crate) fn node(ctx: &Context, change: &ObjectChange<'_, Node>) {
             }
         }
     }
+    if let Some(node) = change.new.filter(|_| after.pool.is_none())
+        && let Some((_, owner)) = rollout::first_pivot(ctx, node)
+        && change
+            .old
+            .is_none_or(|old| rollout::first_pivot(ctx, old).is_none())
+    {
+        ctx.queues.rollout.enqueue(owner.as_str());
+    }
     enqueue_for_versions(ctx, change);
     let annotation_changed = |keys: &[&str]| {
         let of = |node: Option<&Arc<Node>>, key: &str| {
@@ -333,6 +343,7 @@ pub(crate) fn controller_config(ctx: &Context, change: &ObjectChange<'_, Control
         // Renders are enqueued when every generator has run.
         ctx.queues.generators.enqueue(Generator::Templates);
         ctx.queues.disruption_policy.enqueue(());
+        boot_image_events::configuration(ctx);
         update_boot_image_metric(ctx);
     }
     let certificates = |config: Option<&Arc<ControllerConfig>>| {
@@ -409,7 +420,8 @@ pub(crate) fn os_build(ctx: &Context, change: &ObjectChange<'_, MachineOSBuild>)
 }
 
 /// The release image is part of the registry configuration, and its version decides whether the streams are up to date.
-pub(crate) fn cluster_version(ctx: &Context, _: &ObjectChange<'_, ClusterVersion>) {
+pub(crate) fn cluster_version(ctx: &Context, change: &ObjectChange<'_, ClusterVersion>) {
+    boot_image_events::cluster_version(ctx, change);
     ctx.queues.generators.enqueue(Generator::Registries);
     ctx.queues.os_streams.enqueue(());
 }

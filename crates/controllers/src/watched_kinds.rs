@@ -16,6 +16,7 @@ use mco_api::foreign::credential_provider::CRIOCredentialProviderConfig;
 use mco_api::foreign::feature_gate::FeatureGate;
 use mco_api::foreign::image::Image;
 use mco_api::foreign::image_policy::{ClusterImagePolicy, ImagePolicy};
+use mco_api::foreign::machine_set::{ControlPlaneMachineSet, MachineSet};
 use mco_api::foreign::mirrors::{ImageContentSourcePolicy, ImageDigestMirrorSet, ImageTagMirrorSet};
 use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::foreign::scheduler::Scheduler;
@@ -30,6 +31,7 @@ use mco_runtime::{Lenient, ObjectChange, Store};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
+use crate::boot_image_events;
 use crate::context::Context;
 use crate::error::Error;
 use crate::transforms::{machine_config_node, node, without_managed_fields};
@@ -80,8 +82,10 @@ watched_kinds! {
     credential_providers: CRIOCredentialProviderConfig = named(SINGLETON), without_managed_fields, |ctx, change| {
         enqueue_if(ctx, Generator::CredentialProvider, spec_or_metadata_changed(change));
     };
-    machine_configurations: MachineConfiguration =
-        named(SINGLETON), without_managed_fields, on::machine_configuration;
+    machine_configurations: MachineConfiguration = named(SINGLETON), without_managed_fields, |ctx, change| {
+        on::machine_configuration(ctx, change);
+        boot_image_events::settings(ctx, change);
+    };
     plain_machine_configurations: plain::MachineConfiguration =
         named(SINGLETON), without_managed_fields, on::machine_configuration;
     os_configs: MachineOSConfig = everywhere, without_managed_fields, on::os_config;
@@ -90,6 +94,14 @@ watched_kinds! {
     /// The operating system images of the release.
     os_images: ConfigMap = in_namespace(names::NAMESPACE, config_map::OS_IMAGE_URL), without_managed_fields,
         |ctx, _| ctx.queues.os_streams.enqueue(());
+    /// The metadata of the release's boot images.
+    boot_images: ConfigMap = in_namespace(names::NAMESPACE, config_map::BOOT_IMAGES), without_managed_fields,
+        |ctx, change| boot_image_events::source(ctx, "BootImageConfigMap", change);
+    machine_sets: MachineSet = all_in_namespace(names::MACHINE_API_NAMESPACE), without_managed_fields,
+        |ctx, change| boot_image_events::machine_set(ctx, "MAPIMachineSet", |set| &set.spec, change);
+    control_plane_machine_sets: ControlPlaneMachineSet =
+        all_in_namespace(names::MACHINE_API_NAMESPACE), without_managed_fields,
+        |ctx, change| boot_image_events::machine_set(ctx, "ControlPlaneMachineSet", |set| &set.spec, change);
     pinned_image_sets: PartialObjectMeta<PinnedImageSet> =
         everywhere, without_managed_fields, on::pinned_image_set;
     images: Image = named(SINGLETON), without_managed_fields, registries;
@@ -101,7 +113,10 @@ watched_kinds! {
     cluster_image_policies: ClusterImagePolicy = everywhere, without_managed_fields, registries;
     image_policies: ImagePolicy = everywhere, without_managed_fields, registries;
     cluster_versions: ClusterVersion = named(CLUSTER_VERSION), without_managed_fields, on::cluster_version;
-    feature_gates: FeatureGate = named(SINGLETON), without_managed_fields, base_configs;
+    feature_gates: FeatureGate = named(SINGLETON), without_managed_fields, |ctx, change| {
+        base_configs(ctx, change);
+        boot_image_events::configuration(ctx);
+    };
     api_servers: APIServer = named(SINGLETON), without_managed_fields, base_configs;
     pull_secrets: PartialObjectMeta<Secret> =
         in_namespace(names::CONFIG_NAMESPACE, secret::PULL_SECRET), without_managed_fields, base_configs;
@@ -199,6 +214,14 @@ where
     K: Resource<DynamicType = ()>,
 {
     move |client| (Api::all(client), by_name(name))
+}
+
+/// Selects all objects of a namespace.
+fn all_in_namespace<K>(namespace: &'static str) -> impl FnOnce(Client) -> (Api<K>, watcher::Config)
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    move |client| (Api::namespaced(client, namespace), watcher::Config::default())
 }
 
 /// Selects one object of a namespace by name.

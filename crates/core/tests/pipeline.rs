@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mco_api::{MachineConfig, MachineConfigPool};
+use mco_api::{MachineConfig, MachineConfigPool, OSImageStream};
+use mco_core::config::feature_gates::FeatureGates;
 use mco_core::config::parsed_config::{ParsedConfig, SourceConfig};
 use mco_core::config::reconcilable::Overrides;
 use mco_core::config::render::RenderIdentity;
@@ -315,4 +316,67 @@ fn all_generators_have_a_place_in_the_pipeline() {
         "templates"
     );
     assert_eq!(Generator::ALL.len(), 5, "a new generator needs a test here");
+}
+
+#[test]
+fn an_overridden_image_was_checked_for_runc_as_if_it_were_the_pools_stream() {
+    let stream = |name: &str| json!({"name": name, "osImage": format!("r.example.com/os@sha256:{name}"), "osExtensionsImage": "e"});
+    let offered = |default: &str| -> OSImageStream {
+        object(json!({
+            "metadata": {"name": "cluster"}, "spec": {},
+            "status": {"defaultStream": default, "availableStreams": [stream("rhel-9"), stream("rhel-10")]},
+        }))
+    };
+    let runc = json!({"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
+        {"path": "/etc/crio/crio.conf.d/50-runc", "contents": {
+            "source": "data:,%5Bcrio.runtime%5D%0Adefault_runtime%20%3D%20%22runc%22%0A"}}]}}});
+    let [_, worker] = built_in_pools();
+    for (name, default, image, passes) in [
+        ("the pool's own stream, without runc", "rhel-10", None, false),
+        ("the pool's own stream, with runc", "rhel-9", None, true),
+        (
+            "an older image",
+            "rhel-10",
+            Some("mirror.example.com/os@sha256:rhel-9"),
+            true,
+        ),
+        (
+            "a newer image",
+            "rhel-9",
+            Some("mirror.example.com/os@sha256:rhel-10"),
+            false,
+        ),
+        (
+            "an image of no stream",
+            "rhel-10",
+            Some("example.com/own@sha256:00"),
+            true,
+        ),
+    ] {
+        let streams = ReleaseStreams::of(Some(&offered(default)), &FeatureGates::default());
+        let mut sources = vec![source("50-runc", &runc)];
+        sources.extend(image.map(|image| source("60-image", &json!({"osImageURL": image}))));
+        let rendered = pipeline::render_pool(&PoolInputs {
+            pool: &worker,
+            worker: None,
+            controller_config: None,
+            sources: &sources,
+            streams: &streams,
+            os_image_stream: None,
+            current: None,
+            overrides: Overrides::default(),
+            identity: RenderIdentity::default(),
+            versions: None,
+        });
+        match rendered {
+            Ok(_) => assert!(passes, "{name}"),
+            Err(failure) => {
+                let failure = failure.to_string();
+                assert!(
+                    !passes && failure.contains("runc is not available"),
+                    "{name}: {failure}"
+                );
+            }
+        }
+    }
 }

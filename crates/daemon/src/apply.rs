@@ -14,7 +14,8 @@ use thiserror::Error;
 
 use crate::config::NodeConfig;
 use crate::custody::Custody;
-use crate::guard;
+use crate::guard::{self, RequiredHealth};
+use crate::guarded as guarded_paths;
 use crate::os_change::{OsChangeContext, OsChangeError, image_to_stage, os_change};
 use crate::paths;
 use crate::plan::{self, ApplyPlan, LiveContentSource, PlanError, PlanStep};
@@ -96,6 +97,8 @@ pub enum ApplyResult {
     AwaitingBoot {
         because: String,
     },
+    /// The services were restarted. The change is proven by [`crate::transaction::prove`] once the node is healthy.
+    AwaitingConfirmation,
 }
 
 impl<'a> PreparedApply<'a> {
@@ -107,6 +110,18 @@ impl<'a> PreparedApply<'a> {
         all.append(&mut self.plan.steps);
         self.plan.steps = all;
         self
+    }
+
+    /// Requires that the node is healthy with the change before it is proven.
+    #[must_use]
+    pub fn requiring(mut self, health: RequiredHealth) -> Self {
+        self.subject.health = Some(health);
+        self
+    }
+
+    /// Returns whether anything runs with the change before the daemon has seen that it works.
+    pub fn interrupts(&self) -> bool {
+        self.subject.aftermath != Aftermath::default()
     }
 
     /// Returns whether the machine is already up to date.
@@ -164,7 +179,7 @@ pub fn prepare<'a>(
         Circumstances::Standalone | Circumstances::FirstBoot => LiveContentSource::FromConfig,
     };
     let plan = plan::plan(machine, old, new, live_content, request.custody)?;
-    let guarded = guard::refused(machine, &plan, request)?;
+    let guarded = guarded_paths::refused(machine, &plan, request)?;
     if !guarded.is_empty() {
         return Err(ConfigApplyError::Guarded(guarded));
     }
@@ -186,6 +201,7 @@ pub fn prepare<'a>(
         os,
         aftermath,
         reboot_owed: request.reboot_owed.map(str::to_owned),
+        health: None,
     };
     Ok(PreparedApply {
         diff,
@@ -237,6 +253,16 @@ pub fn settle(
         transaction::await_boot(machine, &mut journal, checkpoints)?;
         return Ok(ApplyResult::AwaitingBoot { because });
     }
+    if journal.awaits_confirmation() {
+        return Ok(ApplyResult::AwaitingConfirmation);
+    }
+    if guard::is_armed(&machine.root).map_err(TransactionFailure::from)?
+        && journal.health.is_some()
+        && let Err(error) = guard::start(machine)
+    {
+        // The daemon reverts the change as well, as long as it runs.
+        tracing::warn!(%error, "could not start {}", guard::UNIT);
+    }
     for action in &journal.aftermath.services.clone() {
         if let Err(failed) = machine.services.perform(action) {
             let actions = journal.aftermath.services.clone();
@@ -257,6 +283,10 @@ pub fn settle(
                 action: action.clone(),
             });
         }
+    }
+    if journal.health.is_some() {
+        transaction::await_confirmation(machine, &mut journal, checkpoints)?;
+        return Ok(ApplyResult::AwaitingConfirmation);
     }
     transaction::prove(machine, &journal, checkpoints)?;
     Ok(ApplyResult::Done)

@@ -3,15 +3,16 @@
 //! A deployment that was lost, by a power cut or a full `/boot`, is staged again. If that does not help, or if the new
 //! deployment is of no use, OS and config are rolled back together, and the target is not attempted again.
 
-use mco_host::os::OsError;
+use mco_host::os::{OsBackend, OsError};
 use mco_host::{Attributes, BootId, FsError, Machine, RootedPath};
 use serde::{Deserialize, Serialize};
 
 use crate::apply::ConfigApplyError;
 use crate::disk::{self, DiskError};
+use crate::guard;
 use crate::once::OnceError;
 use crate::paths;
-use crate::transaction::{self, Checkpoints, Journal};
+use crate::transaction::{self, Checkpoints, Journal, JournalPhase};
 use crate::validate::{self, Mismatch};
 
 /// How often a lost deployment is staged again. A power cut takes one; a second failure is no coincidence.
@@ -100,6 +101,9 @@ pub struct RolledBackTarget {
     pub config: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// The config that it was rolled back to.
+    #[serde(default)]
+    pub from: String,
     pub because: String,
 }
 
@@ -126,7 +130,9 @@ pub fn examine(
                 because: journal.aftermath.reboot.unwrap_or_default(),
             })
         }
-        BootVerdict::RollBack { because } => roll_back_config(machine, journal, &because, checkpoints),
+        BootVerdict::RollBack { because } => Ok(BootProof::AnotherBoot {
+            because: roll_back_config(machine, journal, &because, checkpoints)?,
+        }),
     }
 }
 
@@ -183,8 +189,51 @@ fn with_finalization(machine: &Machine, cause: &str) -> Result<String, OnceError
     })
 }
 
+/// Rolls back a change with which the node is not healthy; returns why the machine has to reboot, which the caller
+/// requests. One reboot is enough, except for a new deployment: its `/etc` goes with it, and the previous deployment,
+/// which has the new files too, rolls them back with a second reboot.
+pub fn give_up(
+    machine: &Machine,
+    journal: &Journal,
+    because: &str,
+    checkpoints: &dyn Checkpoints,
+) -> Result<String, OnceError> {
+    if rollback_request(machine, journal)?.is_none() && runs_new_deployment(machine, journal)? {
+        roll_back_system(machine, journal, because)?;
+        return Ok(because.to_owned());
+    }
+    match rollback_request(machine, journal)? {
+        Some(request) if machine.power.boot_id(&machine.root)? == request.boot => Ok(request.because),
+        request => {
+            let because = request.map_or_else(|| because.to_owned(), |request| request.because);
+            roll_back_config(machine, journal, &because, checkpoints)
+        }
+    }
+}
+
+/// Returns whether the deployment of a change is the booted one.
+fn runs_new_deployment(machine: &Machine, journal: &Journal) -> Result<bool, OnceError> {
+    // A boot loader has no previous deployment: its change is undone with the files.
+    let has_deployments = machine.os.backend() != OsBackend::PackageMode;
+    if !has_deployments || journal.os.is_none() || journal.phase != JournalPhase::AwaitingBoot {
+        return Ok(false);
+    }
+    if machine.power.boot_id(&machine.root)? == journal.boot {
+        return Ok(false);
+    }
+    Ok(evidence(machine, journal)?.0.system.is_none())
+}
+
+/// Returns whether the previous deployment has booted for a rollback of which only the config is left.
+pub fn rollback_is_due(machine: &Machine, journal: &Journal) -> Result<bool, OnceError> {
+    Ok(match rollback_request(machine, journal)? {
+        Some(request) => machine.power.boot_id(&machine.root)? != request.boot,
+        None => false,
+    })
+}
+
 /// Rolls back the OS of a change that has booted, and requests that of the config. The caller reboots.
-pub fn roll_back_system(machine: &Machine, journal: &Journal, because: &str) -> Result<(), OnceError> {
+fn roll_back_system(machine: &Machine, journal: &Journal, because: &str) -> Result<(), OnceError> {
     let request = RollbackRequest {
         id: journal.id.clone(),
         boot: machine.power.boot_id(&machine.root)?,
@@ -207,11 +256,12 @@ fn roll_back_config(
     journal: &Journal,
     because: &str,
     checkpoints: &dyn Checkpoints,
-) -> Result<BootProof, OnceError> {
+) -> Result<String, OnceError> {
     tracing::error!(config = journal.to, because, "rolling back");
     let current = disk::current_config(&machine.root)?;
     let target = RolledBackTarget {
         config: journal.to.clone(),
+        from: journal.from.clone(),
         image: current.and_then(|config| config.built_image),
         because: because.to_owned(),
     };
@@ -223,8 +273,9 @@ fn roll_back_config(
     );
     journal.owe(Some(boots.clone()));
     transaction::roll_back(machine, &mut journal, because, checkpoints)?;
+    guard::disarm(machine)?;
     remove(machine, paths::ROLLBACK_REQUEST)?;
-    Ok(BootProof::AnotherBoot { because: boots })
+    Ok(boots)
 }
 
 fn rollback_request(machine: &Machine, journal: &Journal) -> Result<Option<RollbackRequest>, OnceError> {
@@ -237,7 +288,15 @@ pub fn rolled_back(machine: &Machine) -> Result<Option<RolledBackTarget>, DiskEr
     Ok(read(machine, paths::ROLLED_BACK)?)
 }
 
-/// Forgets a rolled back target, because another one was reached or it is to be attempted again.
+/// Forgets a rolled back target once the node has reached another config than the one that it was rolled back to.
+pub fn forget_rolled_back_after(machine: &Machine, reached: &str) -> Result<(), DiskError> {
+    match rolled_back(machine)? {
+        Some(target) if target.from == reached => Ok(()),
+        _ => forget_rolled_back(machine),
+    }
+}
+
+/// Forgets a rolled back target, because it is to be attempted again.
 pub fn forget_rolled_back(machine: &Machine) -> Result<(), DiskError> {
     Ok(remove(machine, paths::ROLLED_BACK)?)
 }

@@ -145,7 +145,9 @@ fn finish(
         .map(|journal| apply::settle(machine, journal, &Uninterrupted))
         .transpose()?;
     match settled {
-        None | Some(ApplyResult::Done) => Ok(FirstBoot::Complete { config }),
+        None | Some(ApplyResult::Done | ApplyResult::AwaitingConfirmation) => {
+            Ok(FirstBoot::Complete { config })
+        }
         Some(ApplyResult::AwaitingBoot { because }) => boot_into(machine, config, &because, reboots),
     }
 }

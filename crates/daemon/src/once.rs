@@ -11,6 +11,7 @@ use crate::boot_proof::{self, BootProof};
 use crate::config::NodeConfig;
 use crate::custody::Custody;
 use crate::disk::{self, DiskError};
+use crate::guard;
 use crate::paths;
 use crate::transaction::{self, Checkpoints, Journal, Recovered, TransactionError, TransactionFailure};
 use crate::validate::{Mismatch, ValidateError};
@@ -128,7 +129,7 @@ pub fn apply(
     };
     let changed = journal.paths();
     match apply::settle(machine, journal.clone(), checkpoints)? {
-        ApplyResult::Done => Ok(OnceOutcome::Applied { changed }),
+        ApplyResult::Done | ApplyResult::AwaitingConfirmation => Ok(OnceOutcome::Applied { changed }),
         ApplyResult::AwaitingBoot { because } => {
             finish(machine, &journal, because, reboots, changed, checkpoints)
         }
@@ -140,6 +141,12 @@ pub fn settle_past(machine: &Machine, checkpoints: &dyn Checkpoints) -> Result<O
     let Some(journal) = settle_past_unproven(machine, checkpoints)? else {
         return Ok(None);
     };
+    if journal.awaits_confirmation() {
+        // Without a cluster there is nothing to wait for: the next change replaces this one.
+        transaction::prove(machine, &journal, checkpoints)?;
+        guard::disarm(machine)?;
+        return Ok(None);
+    }
     if machine.power.boot_id(&machine.root)? == journal.boot {
         return Ok(journal.aftermath.reboot);
     }
@@ -159,7 +166,7 @@ pub fn settle_past_unproven(
         Recovered::AwaitingBoot(journal) => Ok(Some(journal)),
         Recovered::InPlace(journal) => match apply::settle(machine, journal, checkpoints)? {
             ApplyResult::Done => Ok(None),
-            ApplyResult::AwaitingBoot { .. } => {
+            ApplyResult::AwaitingBoot { .. } | ApplyResult::AwaitingConfirmation => {
                 Ok(transaction::read_journal(&machine.root).map_err(TransactionFailure::from)?)
             }
         },
@@ -175,6 +182,7 @@ pub fn prove_boot(
     let proof = boot_proof::examine(machine, journal, checkpoints)?;
     if proof == BootProof::Proven {
         transaction::prove(machine, journal, checkpoints)?;
+        guard::disarm(machine)?;
     }
     Ok(proof)
 }

@@ -49,6 +49,9 @@ pub const STAGED_DEPLOYMENT: &str = "/run/machine-config-daemon/staged-deploymen
 pub const ROLLBACK_REQUEST: &str = "/var/lib/machine-config-daemon/rollback.json";
 /// The target that was rolled back, and why; it is not attempted again. Specific to this implementation.
 pub const ROLLED_BACK: &str = "/etc/machine-config-daemon/rolled-back.json";
+/// The copy of this program that `mco-guard.service` runs while a change is not confirmed. In `/var`, which all
+/// deployments share. Specific to this implementation.
+pub const GUARD_PROGRAM: &str = "/var/lib/machine-config-daemon/guard";
 /// The lock of the one daemon that may change the machine. Specific to this implementation.
 pub const LOCK: &str = "/run/machine-config-daemon/lock";
 

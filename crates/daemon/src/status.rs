@@ -49,6 +49,10 @@ pub enum DaemonActivity {
     Booted {
         to: String,
     },
+    /// The services were restarted with the change, and the health of the node is waited for.
+    Restarted {
+        to: String,
+    },
 }
 
 #[derive(Debug, Error)]
@@ -77,6 +81,7 @@ pub fn status(machine: &Machine) -> Result<DaemonStatusReport, StatusError> {
                 DaemonActivity::Booted { to: journal.to }
             }
         }
+        Some(journal) if journal.awaits_confirmation() => DaemonActivity::Restarted { to: journal.to },
         Some(journal) => DaemonActivity::Interrupted {
             step: match journal.phase {
                 JournalPhase::Staging => "staging new contents",

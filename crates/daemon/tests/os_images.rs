@@ -12,7 +12,7 @@ use mco_daemon::config::NodeConfig;
 use mco_daemon::firstboot::{self, FirstBoot};
 use mco_daemon::once::{self, OnceError, OnceOutcome, RebootPolicy};
 use mco_daemon::transaction::{Uninterrupted, read_journal};
-use mco_daemon::{paths, validate, watchdog};
+use mco_daemon::{paths, validate};
 use mco_host::systemd::SimulatedServices;
 use mco_host::{Machine, Power as _, SimulatedPower};
 use mco_testkit::os_double::{OsDouble, OsTools};
@@ -306,47 +306,6 @@ fn a_first_boot_that_owes_a_reboot_does_not_let_the_kubelet_start() {
     let result = firstboot::complete(&host.machine, RebootPolicy::Never).unwrap();
     assert_eq!(result, FirstBoot::NotNeeded);
     assert_eq!(host.booted(), NEW_DIGEST);
-}
-
-#[test]
-fn an_image_without_a_daemon_is_rolled_back_by_the_machine_itself() {
-    let host = Host::new(OsTools::RpmOstree);
-    host.apply(&first(), RebootPolicy::WhenNeeded).unwrap();
-    host.apply(&second(), RebootPolicy::Never).unwrap();
-    let boot_id = |host: &Host| {
-        let id = SimulatedPower.boot_id(&host.machine.root).unwrap();
-        host.write("/proc/sys/kernel/random/boot_id", &format!("{id}\n"));
-    };
-    let script = watchdog::script_for(host.directory.path());
-    boot_id(&host);
-    assert!(host.double.shell(&script), "before the boot it does nothing");
-    host.cut_power();
-    boot_id(&host);
-    assert!(
-        host.double.shell(&script),
-        "an image that was lost is not rolled back"
-    );
-    assert!(host.read(paths::ROLLBACK_REQUEST).is_none());
-    assert!(
-        once::settle_past(&host.machine, &Uninterrupted)
-            .unwrap()
-            .is_some()
-    );
-    host.boot();
-    boot_id(&host);
-    assert_eq!(host.booted(), NEW_DIGEST);
-    assert!(host.double.shell(&script));
-    assert!(host.double.log().contains(&"systemctl reboot".to_owned()));
-    host.boot();
-    assert_eq!(host.booted(), "sha256:aa11");
-    assert!(
-        once::settle_past(&host.machine, &Uninterrupted)
-            .unwrap()
-            .is_some()
-    );
-    assert_eq!(host.read("/etc/a").as_deref(), Some("1\n"));
-    let target = boot_proof::rolled_back(&host.machine).unwrap().unwrap();
-    assert!(target.because.contains("did not confirm"), "{}", target.because);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod machine;
 pub mod os;
 mod path;
 mod power;
+mod programs;
 mod root;
 pub mod runtime;
 mod service_manager;
@@ -25,6 +26,9 @@ pub use enter::run_within;
 pub use machine::{Machine, MachineError};
 pub use path::{PathError, RootedPath};
 pub use power::{BootId, Power, PowerError, Reboot, SimulatedPower, SystemdPower, random_name};
+pub use programs::{
+    HostPrograms, ProgramEnd, ProgramError, ProgramRequest, ProgramResult, Programs, SimulatedPrograms,
+};
 pub use root::{
     Attributes, Durability, FileEntry, FileKind, FileOwner, FsError, FsOperation, FsRecorder, Ownership, Root,
 };

@@ -11,6 +11,7 @@ use crate::command::{Commands, HostCommands};
 use crate::directory;
 use crate::os::{self, OperatingSystem, OsBackend, OsError, SimulatedOs};
 use crate::power::{Power, SimulatedPower, SystemdPower};
+use crate::programs::{HostPrograms, Programs, SimulatedPrograms};
 use crate::root::{FsError, Ownership, Root};
 use crate::runtime::{ContainerRuntime, DetectedRuntime, SimulatedRuntime};
 use crate::systemd::{Bus, Services, SimulatedServices, SystemdServices};
@@ -25,6 +26,7 @@ pub struct Machine {
     pub os: Box<dyn OperatingSystem>,
     pub power: Box<dyn Power>,
     pub runtime: Box<dyn ContainerRuntime>,
+    pub programs: Box<dyn Programs>,
 }
 
 #[derive(Debug, Error)]
@@ -38,17 +40,18 @@ pub enum MachineError {
 impl Machine {
     /// Returns the machine this process runs on.
     pub fn this() -> Result<Self, MachineError> {
-        Self::real(Path::new("/"), HostCommands::default())
+        Self::real(Path::new("/"), Vec::new())
     }
 
     /// Returns the machine whose root is mounted here, for a process in a container. `launcher` is a command prefix
     /// that changes to that root.
     pub fn mounted(root: &Path, launcher: Vec<OsString>) -> Result<Self, MachineError> {
-        Self::real(root, HostCommands::through(launcher))
+        Self::real(root, launcher)
     }
 
-    fn real(root: &Path, commands: HostCommands) -> Result<Self, MachineError> {
-        let commands: Arc<dyn Commands> = Arc::new(commands);
+    fn real(root: &Path, launcher: Vec<OsString>) -> Result<Self, MachineError> {
+        let programs = Box::new(HostPrograms::through(launcher.clone()));
+        let commands: Arc<dyn Commands> = Arc::new(HostCommands::through(launcher));
         let bus = Bus::at(root);
         let root = Root::open(root, Ownership::Enforced)?;
         let os = os::probe(&root, &commands)?;
@@ -63,6 +66,7 @@ impl Machine {
                 commands,
                 finalizes_deployment,
             }),
+            programs,
         })
     }
 
@@ -103,6 +107,7 @@ impl Machine {
             os: Box::new(SimulatedOs),
             power: Box::new(SimulatedPower),
             runtime: Box::new(SimulatedRuntime::default()),
+            programs: Box::new(SimulatedPrograms),
         })
     }
 

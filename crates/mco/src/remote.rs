@@ -1,6 +1,7 @@
 //! Fetches the remote contents of MachineConfigs for commands with `--resolve`.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use mco_core::config::remote::{
     self, ContentKey, ContentState, LARGEST_REMOTE, RemoteContents, RemoteReference,
 };
 use mco_core::config::remote_store;
-use mco_http::fetch::{self, FetchSettings, ProxySettings};
+use mco_http::fetch::{self, FetchSettings, Network, ProxySettings};
 use mco_http::pki;
 use serde_json::{Value, json};
 
@@ -35,16 +36,36 @@ pub fn resolve(manifest: &Manifest, arguments: &ResolveArguments) -> anyhow::Res
     let config = manifest.value.pointer("/spec/config");
     match config.filter(|_| arguments.resolve && manifest.kind == "MachineConfig") {
         Some(config) => {
-            let settings = settings(arguments)?;
+            let settings = settings(arguments.contents_ca.as_deref(), &arguments.contents_networks)?;
             runtime::block_on(async { Ok(fetch_all(config, &settings).await) })
         }
         None => Ok(ResolvedContents::default()),
     }
 }
 
-fn settings(arguments: &ResolveArguments) -> anyhow::Result<FetchSettings> {
+/// Fetches one document and verifies its hash, which has the form of `verification.hash`.
+pub fn fetch_verified(
+    url: &str,
+    hash: &str,
+    authorities: Option<&Path>,
+    networks: &[Network],
+) -> anyhow::Result<Vec<u8>> {
+    let settings = settings(authorities, networks)?;
+    let shown = remote::shown_url(url);
+    let fetched = runtime::block_on(async { Ok(fetch::fetch(&settings, url, &[]).await) })?;
+    let bytes = fetched.with_context(|| format!("cannot fetch {shown}"))?;
+    let key = ContentKey {
+        hash: hash.to_owned(),
+        compression: String::new(),
+    };
+    key.verify(&bytes)
+        .with_context(|| format!("{shown} is not applied"))?;
+    Ok(bytes.to_vec())
+}
+
+fn settings(authorities: Option<&Path>, networks: &[Network]) -> anyhow::Result<FetchSettings> {
     let mut certificates = fetch::system_certificates();
-    if let Some(path) = &arguments.contents_ca {
+    if let Some(path) = authorities {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let own = pki::certificates(&text).with_context(|| format!("{}", path.display()))?;
         certificates.extend(own.iter().map(|certificate| certificate.to_vec()));
@@ -52,7 +73,7 @@ fn settings(arguments: &ResolveArguments) -> anyhow::Result<FetchSettings> {
     Ok(FetchSettings {
         certificates,
         proxy: ProxySettings::from_environment(),
-        allowed_networks: arguments.contents_networks.clone(),
+        allowed_networks: networks.to_vec(),
         limit: LARGEST_REMOTE,
         timeout: TIMEOUT,
     })

@@ -3,8 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, KeyPair, SanType};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use sha2::{Digest as _, Sha256};
 
 const CONFIG: &str = "\
 apiVersion: machineconfiguration.openshift.io/v1
@@ -158,4 +166,105 @@ fn a_machine_that_ignition_provisioned_is_compared_with_what_it_was_installed_wi
     );
     fs::write(root.join("etc/a"), "wrong").unwrap();
     assert_eq!(mco(root, &["validate"]).status.code(), Some(3));
+}
+
+/// Serves one document over https on the loopback interface. Returns its origin and its certificate as PEM.
+fn serve(body: &'static str) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.subject_alt_names = vec![SanType::IpAddress("127.0.0.1".parse().unwrap())];
+    let certificate = params.self_signed(&key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let origin = format!("https://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = StreamOwned::new(connection, stream.unwrap());
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                if stream.read(&mut byte).unwrap_or_default() == 0 {
+                    break;
+                }
+                request.push(byte[0]);
+            }
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            let _ = stream.flush();
+        }
+    });
+    (origin, certificate.pem())
+}
+
+#[test]
+fn a_config_at_a_url_is_applied_only_with_its_hash() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("root");
+    fs::create_dir(&root).unwrap();
+    let (origin, certificate) = serve(CONFIG);
+    let authority = directory.path().join("ca.crt");
+    fs::write(&authority, certificate).unwrap();
+    let url = format!("{origin}/50-motd.yaml?token=secret");
+    let digest: String = Sha256::digest(CONFIG)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let good = format!("sha256-{digest}");
+    let bad = format!("sha256-{}", "0".repeat(64));
+    let trusting = ["--contents-ca", authority.to_str().unwrap()];
+    let network = ["--contents-network", "127.0.0.0/8"];
+    for (name, arguments, expected) in [
+        (
+            "no hash",
+            vec![],
+            "applied only if it has the hash that --hash names",
+        ),
+        (
+            "another hash",
+            [&["--hash", bad.as_str()][..], &trusting, &network].concat(),
+            "/50-motd.yaml is not applied",
+        ),
+        (
+            "a network that is not allowed",
+            [&["--hash", good.as_str()][..], &trusting].concat(),
+            "is a private address",
+        ),
+        (
+            "a server that is not trusted",
+            [&["--hash", good.as_str()][..], &network].concat(),
+            "cannot be reached",
+        ),
+    ] {
+        let output = mco(&root, &[&["once-from", url.as_str()][..], &arguments].concat());
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{name}: {error}");
+        assert!(
+            error.contains(expected) && !error.contains("secret"),
+            "{name}: {error}"
+        );
+        assert!(!root.join("etc/motd").exists(), "{name}");
+    }
+    let arguments = [
+        &["once-from", url.as_str(), "--hash", &good][..],
+        &trusting,
+        &network,
+    ]
+    .concat();
+    let output = mco(&root, &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(fs::read_to_string(root.join("etc/motd")).unwrap(), "managed\n");
 }

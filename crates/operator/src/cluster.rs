@@ -1,6 +1,7 @@
 //! The requests of the steps, with errors that name the object.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, Patch, PatchParams};
@@ -13,6 +14,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
+
+use crate::applied::{AppliedObjects, ComparisonStart, WatchScope};
 
 /// The status code for a kind that does not exist. Unlike for an object, it has no reason.
 const KIND_UNKNOWN: u16 = 404;
@@ -34,6 +37,15 @@ pub enum ClusterError {
     },
     #[error("{0}")]
     Profile(String),
+    #[error(
+        "MachineConfig {name} is missing, but MachineOSConfig {config:?} of pool {pool:?} was seeded with a pre-built image; \
+         create it with spec.osImageURL of that image, or delete the MachineOSConfig"
+    )]
+    PreBuiltImage {
+        config: String,
+        pool: String,
+        name: String,
+    },
     #[error("a manifest of ours lacks {0}")]
     Manifest(&'static str),
 }
@@ -50,11 +62,20 @@ fn said(error: &kube::Error) -> String {
 #[derive(Clone)]
 pub(crate) struct OperatorClient {
     client: Client,
+    applied: Arc<AppliedObjects>,
 }
 
 impl OperatorClient {
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self {
+            client,
+            applied: Arc::default(),
+        }
+    }
+
+    /// Returns the objects that equal their manifests.
+    pub fn applied(&self) -> &Arc<AppliedObjects> {
+        &self.applied
     }
 
     pub fn client(&self) -> Client {
@@ -97,20 +118,56 @@ impl OperatorClient {
     }
 
     /// Server-side applies the manifest. Fields of others stay unchanged, and nothing is written when the object
-    /// already matches.
-    pub async fn apply(&self, manifest: &impl Serialize) -> Result<DynamicObject, ClusterError> {
+    /// already matches. Nothing is read either while a watch reports no change of the object.
+    pub async fn apply(&self, manifest: &impl Serialize) -> Result<(), ClusterError> {
+        let manifest = to_value(manifest)?;
+        let place = ObjectLocation::of(&manifest)?;
+        if self.is_unchanged(&manifest)? {
+            return Ok(());
+        }
+        let comparison = self.compare(&manifest)?;
+        let object = self.apply_value(manifest.clone(), place.blank()).await?;
+        self.accept(&comparison, &manifest, &object.metadata);
+        Ok(())
+    }
+
+    /// Like [`Self::apply`], but always reads the object and returns it.
+    pub async fn apply_and_read(&self, manifest: &impl Serialize) -> Result<DynamicObject, ClusterError> {
         let manifest = to_value(manifest)?;
         let blank = ObjectLocation::of(&manifest)?.blank();
         self.apply_value(manifest, blank).await
     }
 
-    /// Like [`Self::apply`], for a kind in which these values are equal to an absent field.
+    /// Like [`Self::apply_and_read`], for a kind in which these values are equal to an absent field.
     pub async fn apply_meaning(
         &self,
         manifest: &impl Serialize,
         blank: Blank,
     ) -> Result<DynamicObject, ClusterError> {
         self.apply_value(to_value(manifest)?, blank).await
+    }
+
+    /// Returns whether [`Self::apply`] would neither read nor write the object.
+    pub fn is_unchanged(&self, manifest: &Value) -> Result<bool, ClusterError> {
+        let place = ObjectLocation::of(manifest)?;
+        Ok(self.applied.is_unchanged(&place.scope(), &place.name, manifest))
+    }
+
+    /// Begins a comparison of an object that [`Self::accept`] ends.
+    pub fn compare(&self, manifest: &Value) -> Result<ObjectComparison, ClusterError> {
+        let place = ObjectLocation::of(manifest)?;
+        let scope = place.scope();
+        Ok(ObjectComparison {
+            start: self.applied.begin(&scope),
+            scope,
+            name: place.name,
+        })
+    }
+
+    /// Records that the object is left as it is, as if the manifest was applied.
+    pub fn accept(&self, comparison: &ObjectComparison, manifest: &Value, found: &ObjectMeta) {
+        let ObjectComparison { scope, start, name } = comparison;
+        self.applied.record(scope, *start, name, manifest, found);
     }
 
     async fn apply_value(&self, mut manifest: Value, blank: Blank) -> Result<DynamicObject, ClusterError> {
@@ -165,10 +222,15 @@ impl OperatorClient {
     pub async fn create_if_absent(&self, manifest: &impl Serialize) -> Result<(), ClusterError> {
         let manifest = to_value(manifest)?;
         let place = ObjectLocation::of(&manifest)?;
+        if self.is_unchanged(&manifest)? {
+            return Ok(());
+        }
+        let comparison = self.compare(&manifest)?;
         let api = place.api(&self.client);
         let found = api.get_metadata_opt(&place.name).await;
         let failed_reading = failed("reading", || place.to_string());
-        if found.map_err(failed_reading)?.is_some() {
+        if let Some(found) = found.map_err(failed_reading)? {
+            self.accept(&comparison, &manifest, &found.metadata);
             return Ok(());
         }
         let object: DynamicObject =
@@ -185,7 +247,7 @@ impl OperatorClient {
     }
 }
 
-fn to_value(manifest: &impl Serialize) -> Result<Value, ClusterError> {
+pub(crate) fn to_value(manifest: &impl Serialize) -> Result<Value, ClusterError> {
     serde_json::to_value(manifest).map_err(|source| ClusterError::Encode {
         object: "a manifest".to_owned(),
         source,
@@ -223,6 +285,14 @@ pub(crate) fn failed(
     }
 }
 
+/// A comparison of an object with its manifest.
+#[derive(Debug)]
+pub(crate) struct ObjectComparison {
+    scope: WatchScope,
+    start: ComparisonStart,
+    name: String,
+}
+
 /// The API resource and name of a manifest's object.
 struct ObjectLocation {
     resource: ApiResource,
@@ -251,6 +321,14 @@ impl ObjectLocation {
             Blank::Null
         } else {
             Blank::EmptyList
+        }
+    }
+
+    fn scope(&self) -> WatchScope {
+        WatchScope {
+            api_version: self.resource.api_version.clone(),
+            kind: self.resource.kind.clone(),
+            namespace: self.namespace.clone(),
         }
     }
 

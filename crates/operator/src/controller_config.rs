@@ -79,12 +79,19 @@ pub fn controller_config(
             .and_then(|proxy| in_use(proxy.status.as_ref())),
         pull_secret: facts.has_pull_secret.then(pull_secret),
         release_image: release_image(facts, existing),
-        root_ca_data: ByteString(authorities.as_bytes().to_vec()),
+        root_ca_data: authorities_or_none(authorities),
         infra: Some(infrastructure),
-        internal_registry_pull_secret: None,
+        internal_registry_pull_secret: facts.registry_pull_secret.clone().map(ByteString),
     };
     config.metadata.annotations = Some(annotations_of(facts, options));
     config
+}
+
+/// Returns the CAs of the config server. A cluster without one has none, but the field is required, and an API server
+/// takes no empty text for bytes.
+fn authorities_or_none(authorities: &str) -> ByteString {
+    let text = if authorities.is_empty() { "\n" } else { authorities };
+    ByteString(text.as_bytes().to_vec())
 }
 
 /// Returns the manifest to apply, without the fields that others own.
@@ -434,6 +441,12 @@ mod tests {
             published_api_server: Some("https://k8s.example.com:6443".to_owned()),
             ..ObservedFacts::default()
         };
+        let without_server = controller_config(&facts, "", &options()).spec;
+        assert_eq!(
+            without_server.root_ca_data,
+            ByteString(b"\n".to_vec()),
+            "it was refused"
+        );
         let spec = controller_config(&facts, "PEM", &options()).spec;
         assert_eq!(
             (spec.cluster_dns_ip.as_str(), spec.ip_families.as_str()),

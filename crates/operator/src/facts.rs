@@ -4,10 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
-use kube::api::{ApiResource, ListParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret, Service, ServiceAccount};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_api::foreign::api_server::APIServer;
+use mco_api::foreign::cluster_operator::ClusterOperator;
 use mco_api::foreign::cluster_version::ClusterVersion;
 use mco_api::foreign::dns::DNS;
 use mco_api::foreign::feature_gate::FeatureGate;
@@ -16,6 +19,9 @@ use mco_api::foreign::infrastructure::Infrastructure;
 use mco_api::foreign::network::Network;
 use mco_api::foreign::proxy::Proxy;
 use mco_api::vocabulary::{labels, names};
+use mco_core::generators::registry_pull_secret::{self, REGISTRY_OPERATOR, SERVICE_ACCOUNT};
+use mco_core::generators::tls_profile::{self, TlsSettings};
+use tracing::warn;
 
 use crate::cluster::{ClusterError, OperatorClient, failed};
 
@@ -64,7 +70,15 @@ pub struct ObservedFacts {
     pub registry_authorities: BTreeMap<String, Vec<u8>>,
     pub user_registry_authorities: BTreeMap<String, Vec<u8>>,
     pub has_pull_secret: bool,
+    /// The TLS profile of the API server, if it has one.
+    pub tls: Option<TlsSettings>,
+    /// The cluster has a kind for settings of the API server.
+    pub has_api_server_settings: bool,
+    /// The credentials with which nodes pull OS images, where the cluster has a registry of its own.
+    pub registry_pull_secret: Option<Vec<u8>>,
     pub has_arbiters: bool,
+    /// A bare-metal cluster downloads the OS of new machines from a fixed address.
+    pub downloads_os: bool,
     /// The control plane is one node.
     pub single_control_plane: bool,
 }
@@ -97,6 +111,7 @@ impl ObservedFacts {
             self.cluster_version.is_some(),
             ApiResource::erase::<ClusterVersion>(&()),
         );
+        add(self.has_api_server_settings, ApiResource::erase::<APIServer>(&()));
         add(
             self.feature_gate.is_some(),
             ApiResource::erase::<FeatureGate>(&()),
@@ -181,6 +196,16 @@ pub(crate) async fn gather(cluster: &OperatorClient, before: Option<&KnownFacts>
     facts.infrastructure = reader.take(Platform, read, |facts| &facts.infrastructure);
     let read = published_api_server(cluster).await;
     facts.published_api_server = reader.take(Platform, read, |facts| &facts.published_api_server);
+    let read = cluster.find::<APIServer>(names::SINGLETON).await;
+    let read = read.map(|found| (found.is_some(), found.and_then(|found| tls_of(&found))));
+    match read {
+        Ok((exists, tls)) => (facts.has_api_server_settings, facts.tls) = (exists, tls),
+        Err(error) => {
+            let before = before.map(|before| before.facts.tls.clone());
+            facts.tls = reader.take(Platform, before.ok_or(error), |facts| &facts.tls);
+        }
+    }
+    facts.downloads_os = downloads_os(cluster, facts.infrastructure.as_ref()).await;
     let read = cluster.find(names::CLUSTER_VERSION).await;
     facts.cluster_version = reader.take(Release, read, |facts| &facts.cluster_version);
     let read = cluster.find(names::SINGLETON).await;
@@ -222,9 +247,17 @@ pub(crate) async fn gather(cluster: &OperatorClient, before: Option<&KnownFacts>
     let read = cluster
         .secret(names::CONFIG_NAMESPACE, names::secret::PULL_SECRET)
         .await;
-    facts.has_pull_secret = reader.take(Rest, read.map(|found| found.is_some()), |facts| {
-        &facts.has_pull_secret
-    });
+    let read = match read {
+        Ok(global) => {
+            facts.has_pull_secret = global.is_some();
+            registry_pull_secret(cluster, global.as_ref(), facts.dns.as_ref()).await
+        }
+        Err(error) => {
+            facts.has_pull_secret = before.is_some_and(|before| before.facts.has_pull_secret);
+            Err(error)
+        }
+    };
+    facts.registry_pull_secret = reader.take(Rest, read, |facts| &facts.registry_pull_secret);
     let read = has_arbiters(cluster).await;
     facts.has_arbiters = reader.take(Rest, read, |facts| &facts.has_arbiters);
     let read = is_single_control_plane(cluster).await;
@@ -298,6 +331,40 @@ async fn client_authorities(cluster: &OperatorClient) -> Result<Vec<u8>, Cluster
     entry(cluster, KUBE_SYSTEM, API_SERVER_CLIENTS, "client-ca-file").await
 }
 
+/// Returns the credentials of the service account for OS images, merged with the global pull secret; `None` where the
+/// cluster has no registry of its own, or the account has no credentials yet.
+async fn registry_pull_secret(
+    cluster: &OperatorClient,
+    global: Option<&Secret>,
+    dns: Option<&DNS>,
+) -> Result<Option<Vec<u8>>, ClusterError> {
+    if cluster
+        .find::<ClusterOperator>(REGISTRY_OPERATOR)
+        .await?
+        .is_none()
+    {
+        return Ok(None);
+    }
+    let accounts = cluster.within::<ServiceAccount>(names::NAMESPACE);
+    let account = accounts.get_opt(SERVICE_ACCOUNT).await;
+    let account = account.map_err(failed("reading", || {
+        format!("ServiceAccount {}/{SERVICE_ACCOUNT}", names::NAMESPACE)
+    }))?;
+    let references = account
+        .and_then(|account| account.image_pull_secrets)
+        .unwrap_or_default();
+    let mut found = Vec::new();
+    for reference in references {
+        found.extend(cluster.secret(names::NAMESPACE, &reference.name).await?);
+    }
+    let domain = dns.map(|dns| dns.spec.base_domain.as_str());
+    let merged = registry_pull_secret::merged(global, &found, domain);
+    for problem in merged.left_out {
+        warn!("left out of the pull secret for OS images: {problem}");
+    }
+    Ok(merged.json)
+}
+
 async fn dns_service(cluster: &OperatorClient) -> Result<Option<String>, ClusterError> {
     let service = cluster.within::<Service>(KUBE_SYSTEM).get_opt("kube-dns").await;
     let service = service.map_err(failed("reading", || "Service kube-system/kube-dns".to_owned()))?;
@@ -313,6 +380,47 @@ async fn published_api_server(cluster: &OperatorClient) -> Result<Option<String>
     };
     let cluster = kubeconfig.clusters.into_iter().next();
     Ok(cluster.and_then(|cluster| cluster.cluster?.server))
+}
+
+/// Returns the TLS versions and suites that the API server is configured with. The default profile is that of our
+/// components, which need no options for it.
+pub(crate) fn tls_of(api_server: &APIServer) -> Option<TlsSettings> {
+    const VERSIONS: [&str; 4] = ["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
+    let profile = api_server.spec.tls_security_profile.as_ref()?;
+    let settings = tls_profile::settings(Some(profile));
+    VERSIONS
+        .contains(&settings.min_version.as_str())
+        .then_some(settings)
+}
+
+/// Returns whether a bare-metal cluster downloads the OS of new machines, which is then never replaced. What cannot be
+/// read counts as such, so that an outdated OS is reported.
+async fn downloads_os(cluster: &OperatorClient, infrastructure: Option<&Infrastructure>) -> bool {
+    let platform =
+        infrastructure.and_then(|infrastructure| infrastructure.status.as_ref()?.platform_status.as_ref());
+    if platform.is_none_or(|platform| platform.type_ != "BareMetal") {
+        return false;
+    }
+    let kind = ApiResource {
+        group: "metal3.io".to_owned(),
+        version: "v1alpha1".to_owned(),
+        api_version: "metal3.io/v1alpha1".to_owned(),
+        kind: "Provisioning".to_owned(),
+        plural: "provisionings".to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(cluster.client(), &kind);
+    match api.get("provisioning-configuration").await {
+        Ok(found) => {
+            let url = found.data.pointer("/spec/provisioningOSDownloadURL");
+            url.and_then(serde_json::Value::as_str)
+                .is_some_and(|url| !url.is_empty())
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 => false,
+        Err(error) => {
+            warn!("cannot read Provisioning provisioning-configuration: {error}");
+            true
+        }
+    }
 }
 
 async fn has_arbiters(cluster: &OperatorClient) -> Result<bool, ClusterError> {

@@ -6,6 +6,7 @@
 //! elsewhere.
 
 pub mod admission;
+mod applied;
 pub mod bootstrap;
 pub mod certificates;
 mod cluster;

@@ -223,6 +223,11 @@ impl SyncProgress {
         self.failures().next().is_some()
     }
 
+    /// Returns whether a step that writes failed. The last one only reads the pools.
+    pub fn has_failed_to_apply(&self) -> bool {
+        self.failures().any(|(step, _)| step != SyncStep::RequiredPools)
+    }
+
     /// Returns whether all steps wrote what they write; some may wait.
     pub fn is_applied(&self) -> bool {
         let is_missing =

@@ -30,12 +30,11 @@ use crate::facts::{self, FactGroup, KnownFacts, ObservedFacts};
 use crate::log_levels::LogLevels;
 use crate::manifests::{self, ManifestSettings, ParameterKinds};
 use crate::options::{MetricsAccess, OperandMode, OperatorOptions};
-use crate::pace::SyncPace;
+use crate::pace::{RoundResult, SyncPace};
 use crate::profile::{self, BaseEvidence, ClusterProfile};
 use crate::progress::{SyncOutcome, SyncProgress, SyncResult, SyncStep};
 use crate::report::{self, Story};
 use crate::steps::rendering::{RenderingError, Rotation};
-use crate::steps::user_data::Upgrade;
 use crate::steps::{
     definitions, evaluation, machine_configuration, monitoring, os_builds, pools, rendering, serving,
     user_data, workloads,
@@ -161,9 +160,10 @@ struct Operator {
 
 impl Operator {
     fn new(client: Client, options: OperatorOptions) -> Self {
+        let cluster = OperatorClient::new(client.clone());
         Self {
-            watches: Watches::new(client.clone()),
-            cluster: OperatorClient::new(client),
+            watches: Watches::new(client, Arc::clone(cluster.applied())),
+            cluster,
             options,
             bringup: None,
             progress: SyncProgress::default(),
@@ -187,31 +187,35 @@ impl Operator {
             if work == Work::Workloads && !self.is_applied {
                 work = Work::Everything;
             }
-            let is_reported = match AssertUnwindSafe(Box::pin(self.round(work))).catch_unwind().await {
-                Ok(Ok(())) => true,
-                Ok(Err(error)) => {
-                    warn!("cannot report: {error}");
-                    false
-                }
+            let result = match AssertUnwindSafe(Box::pin(self.round(work))).catch_unwind().await {
+                Ok(result) => result,
                 Err(_) => {
                     mco_telemetry::count_panic("operator");
                     error!(?work, "a sync panicked; retrying with backoff");
-                    false
+                    RoundResult::Failed
                 }
             };
-            let is_well = is_reported && !self.progress.has_failed();
-            pace.done(work, is_well, Instant::now());
-            let (pause, next) = if is_well {
-                self.rest(pace.since_everything(Instant::now()))
+            let now = Instant::now();
+            pace.done(work, result, now);
+            let is_applied = result != RoundResult::Failed && !self.progress.has_failed_to_apply();
+            let (pause, next) = if !is_applied {
+                (pace.until_retry(now), Work::Everything)
+            } else if result == RoundResult::NotReported {
+                (pace.until_retry(now), Work::Status)
             } else {
-                (pace.until_retry(Instant::now()), Work::Everything)
+                self.rest(pace.since_everything(now))
             };
             work = tokio::select! {
                 work = self.watches.changed() => {
                     tokio::time::sleep(pace.quiet_period()).await;
                     work.max(self.watches.taken())
                 }
-                () = tokio::time::sleep(pause) => next,
+                () = tokio::time::sleep(pause) => {
+                    if pace.since_everything(Instant::now()) >= self.options.resync {
+                        self.cluster.applied().clear();
+                    }
+                    next
+                }
             };
         }
     }
@@ -221,7 +225,7 @@ impl Operator {
         let left = self.options.resync.saturating_sub(since_all_was_done);
         let waits = matches!(
             self.progress.of(SyncStep::RequiredPools),
-            Some(SyncOutcome::Waiting(_))
+            Some(SyncOutcome::Waiting(_) | SyncOutcome::Failed(_))
         );
         if waits && left > GLANCE {
             (GLANCE, Work::Status)
@@ -230,16 +234,34 @@ impl Operator {
         }
     }
 
-    async fn round(&mut self, work: Work) -> Result<(), ClusterError> {
+    async fn round(&mut self, work: Work) -> RoundResult {
         let started = Instant::now();
         match work {
             Work::Status => {}
             Work::Workloads => self.refresh_workloads().await,
             Work::Everything => {
-                self.decide_profile().await?;
+                if let Err(error) = self.decide_profile().await {
+                    warn!("cannot sync: {error}");
+                    return RoundResult::Failed;
+                }
                 Box::pin(self.steps()).await;
             }
         }
+        if let Err(error) = self.report(started).await {
+            warn!("cannot report: {error}");
+            return RoundResult::NotReported;
+        }
+        if self.progress.is_complete() {
+            self.bringup = Some(false);
+        }
+        if self.progress.has_failed_to_apply() {
+            RoundResult::Failed
+        } else {
+            RoundResult::Complete
+        }
+    }
+
+    async fn report(&mut self, started: Instant) -> Result<(), ClusterError> {
         let release = self.release().await?;
         let pools = self.required_pools(&release).await;
         let story = Story {
@@ -253,9 +275,6 @@ impl Operator {
         };
         report::report(&self.cluster, &self.options, &story).await?;
         self.options.metrics.round(started.elapsed(), &self.progress);
-        if self.progress.is_complete() {
-            self.bringup = Some(false);
-        }
         Ok(())
     }
 
@@ -321,21 +340,18 @@ impl Operator {
         if let Some(settings) = &settings {
             self.boot_images = machine_configuration::obstacle(settings);
         }
-        let upgrade = settings
-            .as_ref()
-            .map_or(Upgrade::Never, machine_configuration::upgrade);
         let required = async {
             if profile.base.has_templates() {
-                pools::required(cluster, facts).await
-            } else {
-                Ok(())
+                pools::required(cluster, facts).await?;
             }
+            // Before the first render of the pools.
+            os_builds::pre_built_images(cluster).await
         };
         progress.run(SyncStep::MachineConfigPools, required).await;
         if profile.server {
             let user_data = async {
                 let pools = pools::all(cluster).await?;
-                user_data::user_data(cluster, &pools, facts, options, upgrade).await
+                user_data::user_data(cluster, &pools, facts, options).await
             };
             progress.run(SyncStep::UserData, user_data).await;
         }
@@ -373,6 +389,7 @@ impl Operator {
         for (step, why) in progress.failures() {
             warn!("{} failed: {why}", step.name());
         }
+        self.watches.follow_applied();
         self.evaluate(&progress).await;
         self.progress = progress;
         self.known = Some(known);
@@ -592,5 +609,6 @@ fn deployment_settings(
             ..profile.clone()
         },
         chosen_base: options.profile.base,
+        tls: facts.tls.clone(),
     }
 }

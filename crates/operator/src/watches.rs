@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{Api, ApiResource, DynamicObject};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Client, Resource};
@@ -19,14 +19,17 @@ use mco_api::crd::CompanionKinds;
 use mco_api::foreign::cluster_operator::ClusterOperator;
 use mco_api::vocabulary::{labels, names};
 use mco_api::{
-    ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfigPool, MachineConfiguration, plain,
+    ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfigPool, MachineConfiguration,
+    MachineOSBuild, MachineOSConfig, plain,
 };
+use mco_core::generators::registry_pull_secret;
 use mco_runtime::with_backoff;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
+use crate::applied::{AppliedObjects, WatchScope};
 use crate::facts;
 use crate::profile::ClusterProfile;
 
@@ -66,15 +69,17 @@ impl PendingWork {
 /// The running watches, which end on drop.
 pub(crate) struct Watches {
     client: Client,
+    applied: Arc<AppliedObjects>,
     wake: Arc<PendingWork>,
     watched: HashSet<String>,
     tasks: JoinSet<()>,
 }
 
 impl Watches {
-    pub fn new(client: Client) -> Self {
+    pub fn new(client: Client, applied: Arc<AppliedObjects>) -> Self {
         Self {
             client,
+            applied,
             wake: Arc::default(),
             watched: HashSet::new(),
             tasks: JoinSet::new(),
@@ -106,6 +111,16 @@ impl Watches {
             Work::Everything,
         );
         self.follow(kind(ApiResource::erase::<MachineConfigPool>(&())), Work::Status);
+        // The builder is deployed with the first MachineOSConfig and deleted after the last build. It writes their status,
+        // and the progress of builds as annotations.
+        self.follow_with::<MachineOSConfig>(Triggers::Any {
+            change: Some(Work::Everything),
+            status: None,
+        });
+        self.follow_with::<MachineOSBuild>(Triggers::Any {
+            change: None,
+            status: None,
+        });
         self.follow((operators, one(names::CLUSTER_OPERATOR)), Work::Status);
         self.follow_within::<ConfigMap>(names::NAMESPACE);
         self.follow_within::<Secret>(names::NAMESPACE);
@@ -123,14 +138,13 @@ impl Watches {
             self.follow_named::<ConfigMap>(namespace, name);
         }
         self.follow_named::<Secret>(names::CONFIG_NAMESPACE, names::secret::PULL_SECRET);
+        self.follow_named::<ServiceAccount>(names::NAMESPACE, registry_pull_secret::SERVICE_ACCOUNT);
+        self.follow_named::<Secret>(names::CONFIG_MANAGED_NAMESPACE, names::secret::ENTITLEMENT);
         for role in CONTROL_PLANE_NODES {
             if self.watched.insert(format!("Node/{role}")) {
                 let nodes = Api::all_with(self.client.clone(), &ApiResource::erase::<Node>(&()));
-                self.spawn(
-                    nodes,
-                    watcher::Config::default().labels(role),
-                    Triggers::any(None),
-                );
+                let config = watcher::Config::default().labels(role);
+                self.spawn(nodes, config, Triggers::any(None), None);
             }
         }
     }
@@ -152,6 +166,32 @@ impl Watches {
         }
     }
 
+    /// Watches the kinds of all objects that were applied, so that one that did not change is not read again.
+    pub fn follow_applied(&mut self) {
+        for scope in self.applied.scopes() {
+            let within = scope.namespace.as_deref();
+            let key = format!("{}/{}", scope.kind, within.unwrap_or(&scope.api_version));
+            if !self.watched.insert(key) {
+                continue;
+            }
+            let (group, version) = scope
+                .api_version
+                .split_once('/')
+                .unwrap_or(("", &scope.api_version));
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &scope.kind));
+            let api: Api<Metadata> = match within {
+                Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+                None => Api::all_with(self.client.clone(), &resource),
+            };
+            self.spawn(
+                api,
+                watcher::Config::default(),
+                Triggers::OnlyApplied,
+                Some(scope),
+            );
+        }
+    }
+
     /// Waits for a change.
     pub async fn changed(&self) -> Work {
         self.wake.notify.notified().await;
@@ -164,12 +204,26 @@ impl Watches {
     }
 
     fn follow(&mut self, (resource, config): (ApiResource, watcher::Config), work: Work) {
+        self.follow_triggering(&resource, config, Triggers::any(Some(work)));
+    }
+
+    fn follow_with<K: Resource<DynamicType = ()>>(&mut self, triggers: Triggers) {
+        self.follow_triggering(
+            &ApiResource::erase::<K>(&()),
+            watcher::Config::default(),
+            triggers,
+        );
+    }
+
+    fn follow_triggering(&mut self, resource: &ApiResource, config: watcher::Config, triggers: Triggers) {
         if self
             .watched
-            .insert(format!("{}/{}", resource.api_version, resource.kind))
+            .insert(format!("{}/{}", resource.kind, resource.api_version))
         {
-            let api: Api<Metadata> = Api::all_with(self.client.clone(), &resource);
-            self.spawn(api, config, Triggers::any(Some(work)));
+            let api: Api<Metadata> = Api::all_with(self.client.clone(), resource);
+            let is_complete = config.field_selector.is_none() && config.label_selector.is_none();
+            let scope = is_complete.then(|| scope_of(resource, None));
+            self.spawn(api, config, triggers, scope);
         }
     }
 
@@ -188,11 +242,12 @@ impl Watches {
         let resource = ApiResource::erase::<K>(&());
         if self.watched.insert(format!("{}/{namespace}", resource.kind)) {
             let api: Api<Metadata> = Api::namespaced_with(self.client.clone(), namespace, &resource);
-            let triggers = Triggers {
+            let triggers = Triggers::Any {
                 change: Some(Work::Everything),
                 status: Some(status),
             };
-            self.spawn(api, watcher::Config::default(), triggers);
+            let scope = scope_of(&resource, Some(namespace));
+            self.spawn(api, watcher::Config::default(), triggers, Some(scope));
         }
     }
 
@@ -207,19 +262,38 @@ impl Watches {
         {
             let api: Api<Metadata> = Api::namespaced_with(self.client.clone(), namespace, &resource);
             let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
-            self.spawn(api, one, Triggers::any(Some(Work::Everything)));
+            self.spawn(api, one, Triggers::any(Some(Work::Everything)), None);
         }
     }
 
-    fn spawn(&mut self, api: Api<Metadata>, config: watcher::Config, triggers: Triggers) {
-        let wake = Arc::clone(&self.wake);
+    /// Runs a watch. With a `scope` it reports all objects of that scope.
+    fn spawn(
+        &mut self,
+        api: Api<Metadata>,
+        config: watcher::Config,
+        triggers: Triggers,
+        scope: Option<WatchScope>,
+    ) {
+        let (wake, applied) = (Arc::clone(&self.wake), Arc::clone(&self.applied));
+        let url = api.resource_url().to_owned();
         self.tasks.spawn(async move {
             let mut changes = with_backoff(watcher(api, config)).boxed();
             let mut known = HashMap::new();
             while let Some(change) = changes.next().await {
                 match change {
                     Ok(change) => {
-                        if let Some(work) = work_of_change(&change, triggers, &mut known) {
+                        let is_applied = scope
+                            .as_ref()
+                            .is_some_and(|scope| applied.observe(scope, &change));
+                        let work = match triggers {
+                            Triggers::Any {
+                                change: on_change,
+                                status,
+                            } => work_of_change(&change, on_change, status, &mut known),
+                            Triggers::OnlyApplied => is_applied.then_some(Work::Everything),
+                        };
+                        if let Some(work) = work {
+                            debug!(?work, kind = %url, "{} triggers a sync", described(&change));
                             wake.call(work);
                         }
                     }
@@ -231,17 +305,43 @@ impl Watches {
     }
 }
 
+fn scope_of(resource: &ApiResource, namespace: Option<&str>) -> WatchScope {
+    WatchScope {
+        api_version: resource.api_version.clone(),
+        kind: resource.kind.clone(),
+        namespace: namespace.map(str::to_owned),
+    }
+}
+
+/// Returns the object of an event for the log.
+fn described(event: &watcher::Event<Metadata>) -> String {
+    let (action, object) = match event {
+        watcher::Event::Init | watcher::Event::InitDone => return "a list".to_owned(),
+        watcher::Event::InitApply(object) => ("listed", object),
+        watcher::Event::Apply(object) => ("changed", object),
+        watcher::Event::Delete(object) => ("deleted", object),
+    };
+    let managers = object.metadata.managed_fields.iter().flatten();
+    let latest = managers.max_by_key(|entry| entry.time.clone());
+    let by = latest.and_then(|entry| entry.manager.clone()).unwrap_or_default();
+    format!("{action} {} (last written by {by})", name(object))
+}
+
 /// The sync that a modified object triggers, or `None`.
 #[derive(Clone, Copy, Debug)]
-struct Triggers {
-    change: Option<Work>,
-    /// For a change of the status alone.
-    status: Option<Work>,
+enum Triggers {
+    Any {
+        change: Option<Work>,
+        /// For a change of the status alone.
+        status: Option<Work>,
+    },
+    /// A full sync, for an object that was compared with its manifest and changed since.
+    OnlyApplied,
 }
 
 impl Triggers {
     fn any(work: Option<Work>) -> Self {
-        Self {
+        Self::Any {
             change: work,
             status: work,
         }
@@ -270,7 +370,8 @@ impl Revision {
 /// sync.
 fn work_of_change(
     change: &watcher::Event<Metadata>,
-    triggers: Triggers,
+    on_change: Option<Work>,
+    on_status: Option<Work>,
     known: &mut HashMap<String, Revision>,
 ) -> Option<Work> {
     match change {
@@ -291,8 +392,8 @@ fn work_of_change(
             known.insert(name(object), revision);
             match is_same {
                 None => Some(Work::Everything),
-                Some(true) => triggers.status,
-                Some(false) => triggers.change,
+                Some(true) => on_status,
+                Some(false) => on_change,
             }
         }
         watcher::Event::Delete(object) => {
@@ -359,7 +460,7 @@ mod tests {
         ] {
             let mut known = HashMap::new();
             assert_eq!(
-                work_of_change(&event, Triggers::any(everything), &mut known),
+                work_of_change(&event, everything, everything, &mut known),
                 expected,
                 "{name}"
             );
@@ -377,8 +478,9 @@ mod tests {
             ("it comes back", Apply(pool()), Some(Work::Everything)),
             ("its status again", Apply(pool()), Some(Work::Status)),
         ] {
+            let status = Some(Work::Status);
             assert_eq!(
-                work_of_change(&event, Triggers::any(Some(Work::Status)), &mut known),
+                work_of_change(&event, status, status, &mut known),
                 expected,
                 "{name}"
             );
@@ -392,10 +494,7 @@ mod tests {
             object.metadata.generation = Some(generation);
             object
         };
-        let triggers = Triggers {
-            change: Some(Work::Everything),
-            status: Some(Work::Workloads),
-        };
+        let (change, status) = (Some(Work::Everything), Some(Work::Workloads));
         let mut known = HashMap::new();
         for (name, event, expected) in [
             ("what is there", InitApply(workload(1)), None),
@@ -404,7 +503,11 @@ mod tests {
             ("its status again", Apply(workload(2)), Some(Work::Workloads)),
             ("it is deleted", Delete(workload(2)), Some(Work::Everything)),
         ] {
-            assert_eq!(work_of_change(&event, triggers, &mut known), expected, "{name}");
+            assert_eq!(
+                work_of_change(&event, change, status, &mut known),
+                expected,
+                "{name}"
+            );
         }
     }
 }

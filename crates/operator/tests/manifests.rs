@@ -8,6 +8,7 @@ use std::{env, fs};
 use mco_api::ClusterBase;
 use mco_api::crd;
 use mco_api::machine_configuration::LogLevel;
+use mco_core::generators::tls_profile;
 use mco_operator::IgnitionTokens;
 use mco_operator::manifests::{self, ManifestSettings, ParameterKinds};
 use mco_operator::profile::{ClusterProfile, ProfileOptions};
@@ -23,6 +24,7 @@ fn settings() -> ManifestSettings {
         log_level: LogLevel::default(),
         profile: ClusterProfile::default(),
         chosen_base: None,
+        tls: None,
     }
 }
 
@@ -588,4 +590,55 @@ fn only_the_daemon_needs_a_privileged_namespace() {
             && volumes.iter().all(|volume| volume["hostPath"].is_null());
         assert_eq!(is_restricted, name != "machine-config-daemon", "{name}");
     }
+}
+
+#[test]
+fn the_config_server_and_all_metrics_follow_the_tls_profile_of_the_api_server() {
+    let profile = serde_json::from_value(json!({"type": "Modern", "modern": {}})).unwrap();
+    let with = ManifestSettings {
+        tls: Some(tls_profile::settings(Some(&profile))),
+        ..settings()
+    };
+    let suites = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256";
+    let arguments = |objects: Vec<Value>| {
+        let containers = objects.into_iter().filter_map(|object| {
+            let arguments = object
+                .pointer("/spec/template/spec/containers/0/args")?
+                .as_array()?
+                .clone();
+            Some(
+                arguments
+                    .into_iter()
+                    .filter_map(|one| Some(one.as_str()?.to_owned()))
+                    .collect::<Vec<_>>(),
+            )
+        });
+        containers.flatten().collect::<Vec<String>>()
+    };
+    for (name, objects, prefixes) in [
+        ("server", manifests::server(&with), &["", "metrics-"][..]),
+        ("daemon", manifests::daemon(&with), &["metrics-"]),
+        ("controller", manifests::controller(&with), &["metrics-"]),
+        ("builder", manifests::builder(&with), &["metrics-"]),
+    ] {
+        let found = arguments(objects);
+        for prefix in prefixes {
+            for expected in [
+                format!("--{prefix}tls-min-version=VersionTLS13"),
+                format!("--{prefix}tls-cipher-suites={suites}"),
+            ] {
+                assert!(
+                    found.contains(&expected),
+                    "{name}: {expected} is not in {found:?}"
+                );
+            }
+        }
+    }
+    let without = arguments(manifests::installation(&settings()));
+    assert!(
+        !without
+            .iter()
+            .any(|argument| argument.contains("tls-min-version")),
+        "{without:?}"
+    );
 }

@@ -155,6 +155,7 @@ fn settings() -> ManifestSettings {
         log_level: LogLevel::default(),
         profile: ClusterProfile::default(),
         chosen_base: None,
+        tls: None,
     }
 }
 

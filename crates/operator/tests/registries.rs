@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{Running, eventually, refusing};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use mco_api::ControllerConfig;
@@ -163,6 +163,64 @@ async fn all_registries_authorities_are_in_one_place_and_follow_the_image() {
         .unwrap();
     eventually("the cluster's own alone", || {
         merged(&[("image-registry.svc..5000", "own")])
+    })
+    .await;
+    running.stop().await;
+}
+
+/// Returns the hosts for which nodes get credentials to pull OS images.
+async fn hosts(running: &Running) -> Option<Vec<String>> {
+    let configs: Api<ControllerConfig> = Api::all(running.client());
+    let config = configs.get_opt("machine-config-controller").await.unwrap()?;
+    let merged = config.spec.internal_registry_pull_secret?;
+    let merged: Value = serde_json::from_slice(&merged.0).unwrap();
+    Some(merged["auths"].as_object().unwrap().keys().cloned().collect())
+}
+
+#[tokio::test]
+async fn nodes_get_credentials_of_the_clusters_registry_as_soon_as_it_and_they_exist() {
+    const NAMESPACE: &str = "openshift-machine-config-operator";
+    let running = Running::behind(OperatorOptions::new("0.1.0"), furnish).await;
+    controller_config(&running).await;
+    let accounts: Api<ServiceAccount> = Api::namespaced(running.client(), NAMESPACE);
+    eventually("the service account", || async {
+        accounts.get_opt("machine-os-puller").await.unwrap()
+    })
+    .await;
+    assert_eq!(hosts(&running).await, None, "the cluster has no registry");
+
+    let operators: Api<ClusterOperator> = Api::all(running.client());
+    let registry = serde_json::from_value(json!({"metadata": {"name": "image-registry"}})).unwrap();
+    operators.create(&PostParams::default(), &registry).await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(running.client(), NAMESPACE);
+    let credentials = |host: &str| -> Secret {
+        serde_json::from_value(json!({
+            "metadata": {"name": "machine-os-puller-dockercfg"}, "type": "kubernetes.io/dockercfg",
+            "stringData": {".dockercfg": format!("{{\"{host}\": {{\"auth\": \"c2E6dA==\"}}}}")},
+        }))
+        .unwrap()
+    };
+    secrets
+        .create(&PostParams::default(), &credentials("registry.svc:5000"))
+        .await
+        .unwrap();
+    let patch = Patch::Merge(json!({"imagePullSecrets": [{"name": "machine-os-puller-dockercfg"}]}));
+    accounts
+        .patch("machine-os-puller", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    eventually("the credentials", || async {
+        (hosts(&running).await? == ["registry.svc:5000"]).then_some(())
+    })
+    .await;
+
+    let rotated = Patch::Merge(credentials("172.30.0.1:5000"));
+    secrets
+        .patch("machine-os-puller-dockercfg", &PatchParams::default(), &rotated)
+        .await
+        .unwrap();
+    eventually("the new credentials", || async {
+        (hosts(&running).await? == ["172.30.0.1:5000"]).then_some(())
     })
     .await;
     running.stop().await;

@@ -1,7 +1,17 @@
 //! CPU-bound work away from the threads that serve requests and watches.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use thiserror::Error;
 use tracing::error;
+
+static INLINE: AtomicBool = AtomicBool::new(false);
+
+/// Makes all later [`run_blocking`] of this process work on the caller's thread, for deterministic simulations.
+pub fn run_blocking_inline() {
+    INLINE.store(true, Ordering::Relaxed);
+}
 
 /// Work that panicked or was cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -19,10 +29,16 @@ pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, BlockingWorkFailed> {
     let object = object.into();
-    match tokio::task::spawn_blocking(work).await {
+    let outcome = if INLINE.load(Ordering::Relaxed) {
+        catch_unwind(AssertUnwindSafe(work)).map_err(|_| true)
+    } else {
+        let outcome = tokio::task::spawn_blocking(work).await;
+        outcome.map_err(|ended| ended.is_panic())
+    };
+    match outcome {
         Ok(result) => Ok(result),
-        Err(ended) => {
-            if ended.is_panic() {
+        Err(is_panic) => {
+            if is_panic {
                 mco_telemetry::count_panic(component);
                 error!(component, object, "CPU-bound work panicked");
             }

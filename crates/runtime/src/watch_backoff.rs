@@ -15,18 +15,30 @@ use crate::jitter::random_per_mille;
 /// An API server that restarts is back within seconds, and every component waits for it.
 const TRANSIENT: DelayRange = DelayRange {
     first: Duration::from_millis(800),
+    doubled_until: Duration::from_secs(10),
     max: Duration::from_secs(10),
 };
 
-/// A kind that the cluster does not serve is rarely installed later. Its CustomResourceDefinition is found within this
-/// time, at less than one request per minute for all kinds of a component together.
+/// A kind that the cluster does not serve is installed with the component, within half a minute, or rarely. Its
+/// CustomResourceDefinition is found within the longest delay, at less than one request per minute for all kinds of a
+/// component together.
 const UNSERVED_KIND: DelayRange = DelayRange {
     first: Duration::from_secs(1),
+    doubled_until: Duration::from_secs(16),
     max: Duration::from_mins(10),
 };
 
+/// Permissions come with the component too, or from an administrator who waits for the effect.
+const FORBIDDEN: DelayRange = DelayRange {
+    first: Duration::from_secs(1),
+    doubled_until: Duration::from_secs(16),
+    max: Duration::from_mins(1),
+};
+
+/// Delays that double up to a limit, and are the longest from then on.
 struct DelayRange {
     first: Duration,
+    doubled_until: Duration,
     max: Duration,
 }
 
@@ -69,14 +81,29 @@ pub(crate) fn is_unserved_kind(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(source) if is_not_found(source))
 }
 
+fn is_forbidden(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 403,
+        _ => false,
+    }
+}
+
 fn retry_delay(error: &watcher::Error, failures: u32) -> Duration {
     let range = if is_unserved_kind(error) {
         UNSERVED_KIND
+    } else if is_forbidden(error) {
+        FORBIDDEN
     } else {
         TRANSIENT
     };
     let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
-    range.first.saturating_mul(factor).min(range.max)
+    let delay = range.first.saturating_mul(factor);
+    if delay <= range.doubled_until {
+        delay
+    } else {
+        range.max
+    }
 }
 
 /// Returns between three quarters of the delay and all of it, so that components do not retry together.
@@ -114,6 +141,24 @@ mod tests {
         let arrivals = arrivals(attempts.collect()).await;
         let in_the_second_half_hour = arrivals.iter().filter(|at| (1800..3600).contains(*at));
         assert!(in_the_second_half_hour.count() <= 2 * 4, "{arrivals:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_component_with_many_unserved_kinds_is_quiet_after_half_a_minute() {
+        for _ in 0..8 {
+            let attempts = (0..20).flat_map(|_| [Ok(Event::Init), failed_list(404)]);
+            let arrivals = arrivals(attempts.collect()).await;
+            assert!(!arrivals.iter().any(|at| (32..450).contains(at)), "{arrivals:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_granted_permission_is_used_within_a_minute() {
+        let attempts = (0..20).flat_map(|_| [Ok(Event::Init), failed_list(403)]);
+        let arrivals = arrivals(attempts.collect()).await;
+        let pauses: Vec<u64> = arrivals.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(pauses.iter().all(|pause| *pause <= 60), "{arrivals:?}");
+        assert!(pauses.iter().any(|pause| *pause >= 44), "{arrivals:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -58,6 +58,17 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-apiserver", &["mco-http", "mco-telemetry"]),
     ("mco-parity", &[]),
     (
+        "mco-simulation",
+        &[
+            "mco-api",
+            "mco-core",
+            "mco-apiserver",
+            "mco-controllers",
+            "mco-runtime",
+            "mco-simulator",
+        ],
+    ),
+    (
         "mco",
         &[
             "mco-ignition",

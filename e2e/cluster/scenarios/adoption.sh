@@ -6,11 +6,11 @@ COMPARED=(etc usr opt var/lib/kubelet)
 ADOPTING_POOL=workers
 
 # snapshot MACHINE FILE: paths, kinds, modes, owners, link targets and hashes of the compared directories. Not compared: the
-# volumes of pods, which the kubelet writes for every pod, and our state directory.
+# volumes and the state of pods, which the kubelet writes for every pod, and our state directory.
 snapshot() {
     (
         cd "$work/$1"
-        local skip=(-path var/lib/kubelet/pods -o -path etc/machine-config-daemon)
+        local skip=(-path var/lib/kubelet/pods -o -path 'var/lib/kubelet/*_state' -o -path etc/machine-config-daemon)
         find "${COMPARED[@]}" \( "${skip[@]}" \) -prune -o -printf '%p %y %m %U:%G %l\n'
         find "${COMPARED[@]}" \( "${skip[@]}" \) -prune -o -type f -print0 | xargs -0 sha256sum
     ) | LC_ALL=C sort >"$2"
@@ -149,8 +149,40 @@ END
     expect "containerd's file names the mirror" \
         grep -q 'mirror.example.com' "$work/worker-1/etc/containerd/certs.d/quay.example.com/hosts.toml"
     eventually 60 "all nodes are Ready" nodes_ready "$(wc -w <<<"$MACHINES")"
+    an_image_is_pinned_in_containerd
 }
 configz_has() { kubectl get --raw "/api/v1/nodes/$1/proxy/configz" | grep -qF "$2"; }
+
+# There is no registry: the image of the suite is stored under its digest, as a pull would do.
+an_image_is_pinned_in_containerd() {
+    local digest
+    digest=$(inside worker-1 ctr -n k8s.io images list "name==$MCO_IMAGE" | grep -o 'sha256:[0-9a-f]*')
+    PINNED_IMAGE=registry.example.com/mco@$digest
+    inside worker-1 ctr -n k8s.io images tag "$MCO_IMAGE" "$PINNED_IMAGE" >/dev/null
+    eventually 30 "the runtime has the image" pinned_is worker-1 false
+    kubectl apply -f - >/dev/null <<END
+apiVersion: machineconfiguration.openshift.io/v1
+kind: PinnedImageSet
+metadata: {name: tools, labels: {machineconfiguration.openshift.io/role: $ADOPTING_POOL}}
+spec: {pinnedImages: [{name: "$PINNED_IMAGE"}]}
+END
+    eventually 120 "the image has the label" has_pin_label worker-1
+    if inside worker-1 containerd --version | grep -qE ' v?1\.[0-6]\.'; then
+        say "$(inside worker-1 containerd --version | cut -d' ' -f3) reports no image as pinned"
+        eventually 120 "the node reports that its containerd is too old" refuses_pins worker-1
+    else
+        eventually 120 "the image is pinned" pinned_is worker-1 true
+    fi
+}
+has_pin_label() { inside "$1" ctr -n k8s.io images list "name==$PINNED_IMAGE" | grep -q 'io.cri-containerd.pinned=pinned'; }
+has_no_pin_label() { ! has_pin_label "$1"; }
+refuses_pins() { kubectl get machineconfignode "$1" -o yaml | grep -q 'upgrade to containerd 1.7'; }
+pinned_is() { # MACHINE VALUE
+    inside "$1" crictl images --output json | python3 -c '
+import json, sys
+images = [image for image in json.load(sys.stdin)["images"] if sys.argv[1] in image["repoDigests"]]
+sys.exit(not images or any(image["pinned"] != (sys.argv[2] == "true") for image in images))' "$PINNED_IMAGE" "$2"
+}
 
 # Label, annotate currentConfig, request with the force file: the kubelet keeps its credential, and originals come back.
 the_formerly_documented_way_is_harmless() {
@@ -173,6 +205,8 @@ the_formerly_documented_way_is_harmless() {
 no_annotation() { ! kubectl get node "$1" -o yaml | grep -qE "$PREFIX/|mco\.dev/|UpdateInProgress"; }
 
 a_released_node_is_as_before() {
+    kubectl delete pinnedimageset tools >/dev/null
+    eventually 120 "the image is no longer pinned" has_no_pin_label worker-1
     rolls_out "$ADOPTING_POOL" kubectl delete imagetagmirrorsets.mco.dev mirrors
     rolls_out "$ADOPTING_POOL" kubectl delete kubeletconfig pods
     eventually 60 "the kubelet has its former setting" configz_has worker-1 '"maxPods":110'
@@ -203,4 +237,40 @@ an_uninstall_leaves_no_byte_on_released_nodes() {
     same_as worker-1 before
     same_as cp-1 before
     expect "no annotation of a node is left" test -z "$(kubectl get nodes -o yaml | grep -E "$PREFIX/|mco\.dev/|UpdateInProgress")"
+}
+
+# page_block NAME: the block of docs/kubeadm.md that follows this marker.
+page_block() {
+    local block
+    block=$(sed -n "/^<!-- e2e: $1 -->\$/,/^\`\`\`\$/p" docs/kubeadm.md | sed '1,2d;$d')
+    [ -n "$block" ] || fail "docs/kubeadm.md has no block $1"
+    echo "${block//registry.example.com\/mco:0.1.0/$MCO_IMAGE}"
+}
+page_commands() { # NAME
+    say "docs/kubeadm.md: $1"
+    # Every command has to succeed, also where the caller handles the exit code.
+    (export KUBECONFIG=$work/admin.conf && eval "$(page_block "$1" | sed '$!s/$/ \&\&/')") >"$work/page.log" 2>&1 \
+        || { page_status=$?; return "$page_status"; }
+}
+the_page_about_kubeadm_is_right() {
+    kubectl label node worker-1 node-role.kubernetes.io/worker- >/dev/null
+    page_commands install || { cat "$work/page.log" >&2; fail "the installation failed"; }
+    eventually 120 "all pods run" pods_ready $((1 + $(controllers) + $(wc -w <<<"$MACHINES")))
+    page_commands pods || { cat "$work/page.log" >&2; fail "the pods do not run"; }
+    page_block objects | kubectl apply -f - >/dev/null 2>&1 || fail "the objects are refused"
+    eventually 60 "the pool has both configs" page_is_rendered
+    page_status=0
+    page_commands preview || true
+    [ "$page_status" = 3 ] || { cat "$work/page.log" >&2; fail "the preview exits with $page_status, not 3"; }
+    same_as worker-1 before
+    page_commands adopt || { cat "$work/page.log" >&2; fail "the adoption failed"; }
+    eventually "$NODE_PATIENCE" "worker-1 is adopted" has_file worker-1 /etc/sysctl.d/90-apps.conf \
+        'net.ipv4.tcp_keepalive_probes = 5'
+    eventually 60 "the kubelet uses the setting" configz_has worker-1 '"maxPods":88'
+    page_commands release || { cat "$work/page.log" >&2; fail "leaving failed"; }
+    same_as worker-1 before
+}
+page_is_rendered() {
+    kubectl get machineconfig "$(target_of apps)" -o yaml | grep -qF 90-apps.conf &&
+        kubectl get machineconfig "$(target_of apps)" -o yaml | grep -qF kubelet.conf.d
 }

@@ -43,12 +43,15 @@ profile_scenarios() { # PROFILE
         a_released_node_is_as_before
         a_new_node_is_adopted_where_its_pool_allows_it
         an_uninstall_leaves_no_byte_on_released_nodes
+        the_page_about_kubeadm_is_right
     )
+    local guard=(a_config_that_breaks_the_kubelet_is_reverted_on_its_canary a_config_that_cuts_the_network_is_reverted_on_its_canary)
     case $1 in
         quick) printf '%s\n' "${start[@]}" "${quick[@]}" uninstalls_with_a_dead_node ;;
         full) printf '%s\n' "${start[@]}" "${quick[@]}" "${more[@]}" uninstalls_with_a_dead_node ;;
         ha) printf '%s\n' "${start[@]}" "${ha[@]}" uninstalls_with_a_dead_node ;;
+        guard) printf '%s\n' "${start[@]}" "${guard[@]}" ;;
         adoption) printf '%s\n' "${adoption[@]}" ;;
-        *) fail "unknown profile $1 (expected quick, full, ha or adoption)" ;;
+        *) fail "unknown profile $1 (expected quick, full, ha, guard or adoption)" ;;
     esac
 }

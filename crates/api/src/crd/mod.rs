@@ -19,8 +19,8 @@ use crate::{
     PinnedImageSet, RolloutPolicy,
 };
 
-/// The group of our kinds that other implementations have as well.
-const OWN_GROUP: &str = "machineconfiguration.openshift.io";
+/// The group of OpenShift's operators, which no other cluster has.
+const OPERATOR_GROUP: &str = "operator.openshift.io";
 
 /// Whose kinds a cluster has beside ours: the ones of OpenShift's groups, or those of `mco.dev` in place of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub fn crds_with(kinds: CompanionKinds) -> Vec<CustomResourceDefinition> {
 /// Returns the definitions of a cluster other than OpenShift: none of a group of OpenShift's operators.
 pub fn plain_crds() -> Vec<CustomResourceDefinition> {
     let mut all = own_crds();
-    all.retain(|definition| definition.spec.group == OWN_GROUP);
+    all.retain(|definition| definition.spec.group != OPERATOR_GROUP);
     all.extend([
         plain::ImageDigestMirrorSet::crd(),
         plain::ImageTagMirrorSet::crd(),

@@ -10,7 +10,7 @@ use crate::wire::{is_default, null_is_default};
 
 resource! {
     /// The images that machines pull with a namespace's own pull secrets.
-    CRIOCredentialProviderConfig, ClusterResourceScope, "config.openshift.io" / "v1alpha1",
+    CRIOCredentialProviderConfig, ClusterResourceScope, "config.openshift.io" / "v1",
     "criocredentialproviderconfigs",
     spec: CRIOCredentialProviderConfigSpec,
     status: CRIOCredentialProviderConfigStatus,

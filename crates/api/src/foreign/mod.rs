@@ -10,6 +10,7 @@ pub mod feature_gate;
 pub mod image;
 pub mod image_policy;
 pub mod infrastructure;
+pub mod machine_set;
 pub mod mirrors;
 pub mod network;
 pub mod node;

@@ -55,15 +55,29 @@ pub enum UnreachableGate {
     Pass,
 }
 
+/// Where a gate is checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["url"]))]
+pub struct GateEndpoint {
+    /// The URL; of Prometheus, without the path of its API.
+    #[serde(deserialize_with = "null_is_default")]
+    #[schemars(length(min = 1, max = 2048))]
+    pub url: String,
+
+    /// The Secret with a bearer token, in the namespace of the operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_secret: Option<SecretKey>,
+}
+
 /// A query of Prometheus: `expr` must have a result, or no alert that matches `noFiring` may fire.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["url"]))]
 pub struct PrometheusGate {
-    /// The address of Prometheus, without the path of the API.
-    #[serde(deserialize_with = "null_is_default")]
-    #[schemars(length(min = 1, max = 2048))]
-    pub url: String,
+    /// Prometheus, without the path of the API in its URL.
+    #[serde(flatten)]
+    pub endpoint: GateEndpoint,
 
     /// An expression that has a result while the rollout may continue, such as `ceph_health_status == 0`.
     #[serde(
@@ -89,20 +103,15 @@ pub struct PrometheusGate {
     )]
     #[schemars(length(max = 32))]
     pub passing_for: String,
-
-    /// The Secret with a bearer token, in the namespace of the operator.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub token_secret: Option<SecretKey>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["url"]))]
 pub struct WebhookGate {
-    /// The URL, which receives a POST with the policy and the pools that wait.
-    #[serde(deserialize_with = "null_is_default")]
-    #[schemars(length(min = 1, max = 2048))]
-    pub url: String,
+    /// The webhook, which receives a POST with the policy and the pools that wait.
+    #[serde(flatten)]
+    pub endpoint: GateEndpoint,
 
     /// How long an answer may take, such as 10s.
     #[serde(
@@ -111,10 +120,6 @@ pub struct WebhookGate {
     )]
     #[schemars(length(max = 32), extend("x-default" = "10s"))]
     pub timeout: String,
-
-    /// The Secret with a bearer token, in the namespace of the operator.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub token_secret: Option<SecretKey>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -11,7 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use gates::{
-    ConditionGate, ControlPlaneGate, PrometheusGate, RolloutGate, SecretKey, UnreachableGate, WebhookGate,
+    ConditionGate, ControlPlaneGate, GateEndpoint, PrometheusGate, RolloutGate, SecretKey, UnreachableGate,
+    WebhookGate,
 };
 pub use status::{
     CompletedWave, GateResult, NodeNote, PoolRolloutStatus, RevertedRollout, RolloutPhase,
@@ -250,25 +251,55 @@ pub enum DisruptionReason {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["deadline"]))]
 pub struct Confirmation {
-    /// A node that was sent to the config and is not ready for longer than this has failed, such as 15m.
+    /// A node that was sent to the config and is not ready for longer than this has failed, such as 15m. The node itself
+    /// reverts the config if it is not healthy with it for as long.
     #[serde(deserialize_with = "null_is_default")]
     #[schemars(length(min = 1, max = 32))]
     pub deadline: String,
+
+    /// What an updated node must pass before it counts as updated; all of it without any.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_is_default")]
+    #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
+    pub checks: Vec<ConfirmationCheck>,
+}
+
+/// A check of an updated node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ConfirmationCheck {
+    /// The kubelet reports the node as ready.
+    NodeReady,
+    /// The node has no taint `readiness.k8s.io/...`.
+    ReadinessTaints,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("required" = ["timeout"]))]
 pub struct DrainRules {
     /// How long a drain may take, such as 30m.
-    #[serde(deserialize_with = "null_is_default")]
-    #[schemars(length(min = 1, max = 32))]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "null_is_default"
+    )]
+    #[schemars(length(max = 32))]
     pub timeout: String,
 
     /// What happens to a node whose drain takes longer.
     #[serde(deserialize_with = "null_is_default")]
     #[schemars(extend("x-default" = "Wait"))]
     pub on_timeout: DrainTimeoutAction,
+
+    /// Take nodes out of external load balancers while they are cordoned, and wait this long before the first
+    /// eviction, such as 30s.
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "null_is_default"
+    )]
+    #[schemars(length(max = 32))]
+    pub exclude_from_load_balancers: String,
+
+    /// Keep the cluster autoscaler from removing nodes while they are cordoned.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
+    pub protect_from_autoscaler: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -32,6 +32,9 @@ pub const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suff
 /// On a MachineConfig or MachineOSConfig: the operating system image that came with the installation, by digest.
 pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
 
+/// On the MachineConfiguration: when a default turned on the updates of boot images.
+pub const BOOT_IMAGES_OPTED_IN: &str = "machineconfiguration.openshift.io/boot-image-updates-opted-in-at";
+
 /// On a user-data secret: the Ignition version that its stub was converted to.
 pub const STUB_UPGRADED_TO: &str = "machineconfiguration.openshift.io/stub-ignition-upgraded-to";
 
@@ -50,9 +53,27 @@ pub const DRIFT: &str = "mco.dev/drift";
 /// On a Node: the prefix of annotations that hold its update back. The rest of the key names what holds it.
 pub const HOLD_PREFIX: &str = "mco.dev/hold.";
 
+/// On a MachineConfigPool: how long a node may take to be healthy with a new config before it reverts it, such as 10m. The
+/// controller copies it, or the deadline of the RolloutPolicy, to each Node with its target.
+pub const CONFIRM_DEADLINE: &str = "mco.dev/confirm-deadline";
+
+/// On a Node: the results of the hooks of its last update, as a JSON list.
+pub const HOOKS: &str = "mco.dev/hooks";
+
 /// On a RolloutPolicy: what an administrator has decided about its rollouts, as a JSON map by pool. Written by `mco
 /// rollout resume`, `promote` and `abort`.
 pub const ROLLOUT_CONTROL: &str = "mco.dev/rollout-control";
+
+/// On a Node: "true" keeps the cluster autoscaler from removing it.
+pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+
+/// On a Node, by the FleetLock endpoint: when its own update agent last asked to reboot it. The controller removes it when it
+/// grants the request.
+pub const REBOOT_REQUEST: &str = "mco.dev/reboot-request";
+
+/// On a Node: its own update agent may reboot it. Set by the controller and removed by the FleetLock endpoint. Like every
+/// hold it keeps updates away.
+pub const REBOOT_LOCK: &str = "mco.dev/hold.fleetlock";
 
 /// On a Node that waits for its turn: the rendered config whose OS is already staged.
 pub const STAGED_CONFIG: &str = "mco.dev/staged-config";

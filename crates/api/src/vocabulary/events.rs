@@ -84,6 +84,9 @@ pub mod daemon {
     pub const ON_DISK_STATE_VALIDATION_FAILED: &str = "OnDiskStateValidationFailed";
     pub const FAILED_FINALIZATION: &str = "FailedFinalization";
     pub const OS_ROLLED_BACK: &str = "OSRolledBack";
+    /// A config with which the node was not healthy was rolled back.
+    pub const REVERTED: &str = "Reverted";
+    pub const HOOK_FAILED: &str = "HookFailed";
     pub const OS_STAGED_AHEAD: &str = "OSStagedAhead";
     pub const FAILED_TO_STAGE_AHEAD: &str = "FailedToStageAhead";
     pub const GOT_SIGTERM_DURING_UPDATE: &str = "GotSigtermDuringUpdate";

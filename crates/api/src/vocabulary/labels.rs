@@ -36,6 +36,8 @@ pub mod node {
     pub const ROLE_ARBITER: &str = "node-role.kubernetes.io/arbiter";
     /// The failure domain, by which a rollout is ordered.
     pub const ZONE: &str = "topology.kubernetes.io/zone";
+    /// Cloud providers send no traffic of load balancers to the Node.
+    pub const EXCLUDE_FROM_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
     pub const OS: &str = "kubernetes.io/os";
     /// The value of [`OS`] on Nodes that belong to no pool.
     pub const OS_WINDOWS: &str = "windows";

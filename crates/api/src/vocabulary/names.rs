@@ -68,6 +68,8 @@ pub mod secret {
 /// Names of config maps.
 pub mod config_map {
     pub const SERVER_CA: &str = "machine-config-server-ca";
+    /// The metadata of a release's boot images.
+    pub const BOOT_IMAGES: &str = "coreos-bootimages";
     pub const OS_IMAGE_URL: &str = "machine-config-osimageurl";
     /// The images that a release is made of.
     pub const IMAGES: &str = "machine-config-operator-images";

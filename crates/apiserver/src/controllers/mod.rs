@@ -7,6 +7,7 @@ mod budgets;
 mod collector;
 mod definitions;
 mod events;
+pub(crate) mod namespace_content;
 mod namespaces;
 mod policies;
 
@@ -36,10 +37,16 @@ pub(crate) fn start_own(
 /// Starts the controllers of a controller manager.
 pub(crate) fn start(
     registry: &Arc<ObjectRegistry>,
+    bundle: &str,
     stopped: &watch::Receiver<bool>,
     tasks: &mut JoinSet<()>,
 ) {
     tasks.spawn(collector::run(Arc::clone(registry), stopped.clone()));
+    tasks.spawn(namespace_content::run(
+        Arc::clone(registry),
+        Arc::from(bundle),
+        stopped.clone(),
+    ));
     tasks.spawn(namespaces::run(Arc::clone(registry), stopped.clone()));
     tasks.spawn(budgets::run(Arc::clone(registry), stopped.clone()));
     tasks.spawn(policies::run(Arc::clone(registry), stopped.clone()));
@@ -47,7 +54,7 @@ pub(crate) fn start(
 
 /// Whether a reconcile must be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReconcileResult {
+pub(crate) enum ReconcileResult {
     Done,
     Retry,
 }

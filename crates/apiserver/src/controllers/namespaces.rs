@@ -14,31 +14,31 @@ use crate::error::ApiError;
 use crate::registry::{DeleteOptions, ObjectRegistry, PropagationPolicy, WriteContext};
 use crate::store::StoredObject;
 
-/// As long as Kubernetes' own controller waits after a namespace was deleted.
+/// Clients that delete a namespace may complete its deletion themselves. Kubernetes' own controller waits 5 s for them.
+const GRACE: Duration = Duration::from_secs(1);
+/// As long as Kubernetes' own controller waits, for a namespace without finalizers.
 const UNHELD_GRACE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
     let context = WriteContext::controller("namespace-controller");
     let mut changes = [registry.store.subscribe(&Arc::from("namespaces"))];
     let mut result = ReconcileResult::Retry;
-    let mut unheld: BTreeMap<String, Instant> = BTreeMap::new();
+    let mut seen: BTreeMap<String, Instant> = BTreeMap::new();
     while wait_for_change(&mut changes, result, &mut stopped).await {
         result = ReconcileResult::Done;
-        for namespace in registry.store.list("namespaces", "").objects {
-            if namespace.metadata.deletion_timestamp.is_none() {
+        let mut deleted = registry.store.list("namespaces", "").objects;
+        deleted.retain(|namespace| namespace.metadata.deletion_timestamp.is_some());
+        seen.retain(|uid, _| deleted.iter().any(|namespace| namespace.metadata.uid == *uid));
+        for namespace in deleted {
+            let since = seen
+                .entry(namespace.metadata.uid.clone())
+                .or_insert_with(Instant::now);
+            // A client that removes the finalizers usually removes the namespace too. This only completes it otherwise.
+            let grace = if is_held(&namespace) { GRACE } else { UNHELD_GRACE };
+            if since.elapsed() < grace {
+                result = ReconcileResult::Retry;
                 continue;
             }
-            // A client that removes the finalizers usually removes the namespace too. This only completes it otherwise.
-            if !is_held(&namespace) {
-                let since = unheld
-                    .entry(namespace.metadata.uid.clone())
-                    .or_insert_with(Instant::now);
-                if since.elapsed() < UNHELD_GRACE {
-                    result = ReconcileResult::Retry;
-                    continue;
-                }
-            }
-            unheld.remove(&namespace.metadata.uid);
             match empty(&registry, &context, &namespace).await {
                 Ok(ReconcileResult::Done) => {}
                 Ok(ReconcileResult::Retry) => result = ReconcileResult::Retry,

@@ -69,6 +69,12 @@ impl StoreFile {
         Ok(disk)
     }
 
+    /// Returns a database in memory, which is empty.
+    pub fn in_memory() -> Result<Self, StoreError> {
+        let opener = |_| Database::builder().create_with_backend(redb::backends::InMemoryBackend::new());
+        Self::open_with(Path::new("memory"), Box::new(opener))
+    }
+
     /// Creates the file under a temporary name first: redb does not open one whose creation a power failure has
     /// interrupted. The name is synced, because without it all acknowledged writes would be lost.
     fn create(path: &Path) -> Result<(), StoreError> {

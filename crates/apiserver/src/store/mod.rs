@@ -117,6 +117,18 @@ impl ObjectStore {
         Self::start(StoreFile::open(path)?, retention)
     }
 
+    /// Returns an empty store in memory. It has no thread: a write is complete when its future is polled for the first
+    /// time, so that a program with one thread is deterministic.
+    pub fn in_memory(retention: Retention) -> Result<Self, StoreError> {
+        let state = Arc::new(RwLock::new(StoreState::load(0, Vec::new(), retention)));
+        let writer = StoreWriter::inline(StoreFile::in_memory()?, Arc::clone(&state));
+        Ok(Self {
+            state,
+            writer,
+            thread: Mutex::new(None),
+        })
+    }
+
     fn start(disk: StoreFile, retention: Retention) -> Result<Self, StoreError> {
         let loaded = disk.load()?;
         let state = Arc::new(RwLock::new(StoreState::load(

@@ -91,6 +91,8 @@ pub(super) struct StoreWriter {
     directory: PathBuf,
     /// Changes when accepted writes are refused.
     refusals: watch::Sender<u64>,
+    /// Set if the caller of a write commits it, instead of the writer's thread.
+    inline: Option<Mutex<StoreFile>>,
 }
 
 impl StoreWriter {
@@ -99,17 +101,7 @@ impl StoreWriter {
         disk: StoreFile,
         state: Arc<RwLock<StoreState>>,
     ) -> Result<(Arc<Self>, thread::JoinHandle<()>), StoreError> {
-        let revision = state.read().revision;
-        let writer = Arc::new(Self {
-            inbox: Mutex::new(Inbox {
-                revision,
-                ..Inbox::default()
-            }),
-            arrived: Condvar::new(),
-            state,
-            directory: disk.directory().to_owned(),
-            refusals: watch::Sender::new(0),
-        });
+        let writer = Arc::new(Self::new(&disk, state));
         let worker = Arc::clone(&writer);
         let handle = thread::Builder::new()
             .name("store-writer".to_owned())
@@ -122,6 +114,28 @@ impl StoreWriter {
             })
             .map_err(StoreError::Thread)?;
         Ok((writer, handle))
+    }
+
+    /// Returns a writer without a thread: each write is committed by its caller.
+    pub fn inline(disk: StoreFile, state: Arc<RwLock<StoreState>>) -> Arc<Self> {
+        let mut writer = Self::new(&disk, state);
+        writer.inline = Some(Mutex::new(disk));
+        Arc::new(writer)
+    }
+
+    fn new(disk: &StoreFile, state: Arc<RwLock<StoreState>>) -> Self {
+        let revision = state.read().revision;
+        Self {
+            inbox: Mutex::new(Inbox {
+                revision,
+                ..Inbox::default()
+            }),
+            arrived: Condvar::new(),
+            state,
+            directory: disk.directory().to_owned(),
+            refusals: watch::Sender::new(0),
+            inline: None,
+        }
     }
 
     /// Returns the newest accepted version of an object, durable or not, on which an update must be based.
@@ -203,8 +217,19 @@ impl StoreWriter {
         let event = Arc::new(StoreEvent::new(revision, change, current));
         inbox.batch.push(Accepted { event, ack });
         drop(inbox);
-        self.arrived.notify_one();
+        match &self.inline {
+            None => {
+                self.arrived.notify_one();
+            }
+            Some(disk) => self.commit_inline(&disk.lock()),
+        }
         Ok(receiver)
+    }
+
+    /// Commits what was accepted. A failure is final: only a disk comes back, and this store has none.
+    fn commit_inline(&self, disk: &StoreFile) {
+        let batch = std::mem::take(&mut self.inbox.lock().batch);
+        let _ = self.flush(disk, batch);
     }
 
     pub fn close(&self) {

@@ -30,8 +30,11 @@ impl ConsoleApp {
         match segments {
             [] => self.overview(session).await,
             ["pools", name] => self.pool(session, name, query).await,
+            ["policies"] => self.policies(session).await,
+            ["policies", name] => self.policy(session, name).await,
             ["nodes", name] => self.node(session, name, show).await,
             ["nodes", name, "adoption"] => self.adoption(session, name).await,
+            ["builds"] => self.builds(session).await,
             ["configs"] => self.configs(session).await,
             ["configs", name] => self.config(session, name, show).await,
             ["plan"] => {
@@ -68,11 +71,39 @@ impl ConsoleApp {
         respond::page(views::html(&page))
     }
 
+    async fn builds(&self, session: &Session) -> ConsoleResponse {
+        let snapshot = session.hub.snapshot().await;
+        let frame = self.live_frame(session, "OS image builds", &snapshot);
+        let page = views::builds::builds(frame, &snapshot, Timestamp::now());
+        respond::page(views::html(&page))
+    }
+
     async fn pool(&self, session: &Session, name: &str, query: &FormFields) -> ConsoleResponse {
         let snapshot = session.hub.snapshot().await;
         let frame = self.live_frame(session, name, &snapshot);
         let choice = views::pool::NodeFilter::parse(query.get("show"), query.get("page"));
         match views::pool::pool(frame, &snapshot, name, choice, Timestamp::now()) {
+            Some(page) => respond::page(views::html(&page)),
+            None => self.not_found(session),
+        }
+    }
+
+    async fn policies(&self, session: &Session) -> ConsoleResponse {
+        let snapshot = session.hub.snapshot().await;
+        let frame = Frame {
+            section: PageSection::Policies,
+            ..self.live_frame(session, "Rollout policies", &snapshot)
+        };
+        respond::page(views::html(&views::policy::policies(frame, &snapshot)))
+    }
+
+    async fn policy(&self, session: &Session, name: &str) -> ConsoleResponse {
+        let snapshot = session.hub.snapshot().await;
+        let frame = Frame {
+            section: PageSection::Policies,
+            ..self.live_frame(session, name, &snapshot)
+        };
+        match views::policy::policy(frame, &snapshot, name, Timestamp::now()) {
             Some(page) => respond::page(views::html(&page)),
             None => self.not_found(session),
         }

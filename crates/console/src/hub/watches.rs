@@ -1,4 +1,5 @@
-//! Watches of pools, nodes, MachineConfigNodes and RolloutPolicies with the rights of one user, active while the user has pages open.
+//! Watches of pools, nodes, MachineConfigNodes, RolloutPolicies and image builds with the rights of one user, active
+//! while the user has pages open.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +10,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use mco_api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
+use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig, RolloutPolicy};
 use mco_client::cluster::ReadError;
-use mco_client::snapshot::Snapshot;
+use mco_client::snapshot::{ImageObjects, Snapshot};
 use mco_runtime::{Reflected, UnreadableObject};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -31,7 +32,11 @@ const POOLS: &str = "list the pools";
 const NODES: &str = "list the nodes";
 const PROGRESS: &str = "list the MachineConfigNodes";
 const POLICIES: &str = "list the RolloutPolicies";
-const KINDS: usize = 4;
+const IMAGE_CONFIGS: &str = "list the MachineOSConfigs";
+const BUILDS: &str = "list the MachineOSBuilds";
+const KINDS: usize = 6;
+/// Not every cluster has these kinds, and users who may list nodes may lack the right to list them.
+const OPTIONAL: [&str; 4] = [PROGRESS, POLICIES, IMAGE_CONFIGS, BUILDS];
 
 /// The watches of one user and the snapshot that is computed from them.
 pub struct ClusterWatches {
@@ -102,6 +107,8 @@ struct Stores {
     nodes: Reflected<Node>,
     progress: Reflected<MachineConfigNode>,
     policies: Reflected<RolloutPolicy>,
+    image_configs: Reflected<MachineOSConfig>,
+    builds: Reflected<MachineOSBuild>,
 }
 
 impl Stores {
@@ -112,6 +119,8 @@ impl Stores {
             self.nodes.unreadable(),
             self.progress.unreadable(),
             self.policies.unreadable(),
+            self.image_configs.unreadable(),
+            self.builds.unreadable(),
         ]
         .concat()
     }
@@ -159,11 +168,22 @@ impl Shared {
             stores.progress.listed().unwrap_or_default(),
             stores.policies.listed().unwrap_or_default(),
         );
+        let image_configs = owned(stores.image_configs.listed());
+        let builds = owned(stores.builds.listed());
+        let images = ImageObjects {
+            configs: &image_configs,
+            builds: &builds,
+        };
         Some(Snapshot {
             trouble,
-            ..Snapshot::of(&pools, &nodes, &progress, &policies, Timestamp::now())
+            ..Snapshot::of(&pools, &nodes, &progress, &policies, images, Timestamp::now())
         })
     }
+}
+
+fn owned<K: Clone>(listed: Option<Vec<Arc<K>>>) -> Vec<K> {
+    let listed = listed.unwrap_or_default().into_iter();
+    listed.map(Arc::unwrap_or_clone).collect()
 }
 
 /// Runs the watches while pages are rendered, without end.
@@ -198,13 +218,18 @@ async fn watch(client: &Client, shared: &Shared) {
     let (nodes, node_changes) = watched(client, NODES);
     let (progress, progress_changes) = watched(client, PROGRESS);
     let (policies, policy_changes) = watched(client, POLICIES);
+    let (image_configs, image_config_changes) = watched(client, IMAGE_CONFIGS);
+    let (builds, build_changes) = watched(client, BUILDS);
     shared.watched.lock().stores = Some(Stores {
         pools,
         nodes,
         progress,
         policies,
+        image_configs,
+        builds,
     });
-    let others = stream::select(progress_changes, policy_changes);
+    let images = stream::select(image_config_changes, build_changes);
+    let others = stream::select(stream::select(progress_changes, policy_changes), images);
     let changes = stream::select(pool_changes, stream::select(node_changes, others));
     let mut changes = std::pin::pin!(changes.ready_chunks(4096));
     while let Some(updates) = changes.next().await {
@@ -252,8 +277,7 @@ where
 
 fn failure(error: watcher::Error, attempt: &'static str) -> WatchUpdate {
     match error {
-        // Not every cluster has this kind, and users who may list nodes may lack the right to list it.
-        watcher::Error::InitialListFailed(_) if matches!(attempt, PROGRESS | POLICIES) => {
+        watcher::Error::InitialListFailed(_) if OPTIONAL.contains(&attempt) => {
             WatchUpdate::Failed(attempt, None)
         }
         watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {

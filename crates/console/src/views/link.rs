@@ -13,6 +13,10 @@ pub fn pool(name: &str) -> String {
     format!("/pools/{}", encoded(name))
 }
 
+pub fn policy(name: &str) -> String {
+    format!("/policies/{}", encoded(name))
+}
+
 pub fn node(name: &str) -> String {
     format!("/nodes/{}", encoded(name))
 }
@@ -20,6 +24,9 @@ pub fn node(name: &str) -> String {
 pub fn adoption(name: &str) -> String {
     format!("/nodes/{}/adoption", encoded(name))
 }
+
+/// The page of OS image builds.
+pub const BUILDS: &str = "/builds";
 
 pub fn config(name: &str) -> String {
     format!("/configs/{}", encoded(name))

@@ -4,6 +4,7 @@
 //! reads, waits or decides.
 
 pub mod adoption;
+pub mod builds;
 pub mod changes;
 pub mod config;
 pub mod configs;
@@ -12,6 +13,7 @@ pub mod login;
 pub mod node;
 pub mod overview;
 pub mod plan;
+pub mod policy;
 pub mod pool;
 pub mod search;
 mod secrecy;
@@ -27,6 +29,7 @@ pub use tone::Tone;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PageSection {
     Pools,
+    Policies,
     Configs,
     Plan,
     Search,
@@ -67,6 +70,7 @@ impl Frame {
     fn is(&self, section: &str) -> bool {
         let own = match self.section {
             PageSection::Pools => "pools",
+            PageSection::Policies => "policies",
             PageSection::Configs => "configs",
             PageSection::Plan => "plan",
             PageSection::Search => "search",

@@ -3,6 +3,7 @@
 use askama::Template;
 use mco_client::explain::ConfigPart;
 use mco_client::forecast::PoolForecast;
+use mco_client::image_builds::ImageForecast;
 use mco_client::plan::PlanReport;
 use mco_client::text::{count, escape_control_chars};
 use mco_core::config::parsed_config::ParsedConfig;
@@ -57,6 +58,8 @@ pub struct PoolPlanView {
     pub changes: Changes,
     pub price: Price,
     pub overrides: Vec<Text>,
+    /// What happens to the OS image of the pool.
+    pub image: Vec<Text>,
     pub rollout: Option<String>,
     pub after: Option<Text>,
     pub turned: Option<Text>,
@@ -167,6 +170,12 @@ fn pool_plan(pool: &PoolForecast, old: &ParsedConfig, show: Show) -> PoolPlanVie
         changes: changes::changes(&pool.comparison, old, &pool.next, show),
         price: changes::price(&pool.comparison),
         overrides: overrides.collect(),
+        image: pool
+            .image
+            .iter()
+            .flat_map(ImageForecast::describe)
+            .map(Text::new)
+            .collect(),
         rollout: (nodes > 0).then(|| format!("{} in {}", count(nodes, "node"), count(waves.len(), "wave"))),
         after: rollout
             .and_then(|rollout| rollout.after.as_deref())

@@ -4,12 +4,15 @@ use std::fmt::Write as _;
 
 use askama::Template;
 use jiff::Timestamp;
+use mco_client::build_status::BuildOverview;
 use mco_client::overview::{NodeOverview, NodeStanding, PoolOverview};
 use mco_client::snapshot::Snapshot;
 use mco_client::text::{ago, count};
 use mco_core::rollout::node_progress::UpdateStage;
 
+use super::builds;
 use super::overview::{Card, card};
+use super::policy::RolloutPanel;
 use super::{Frame, Text, Tone, link, tone};
 
 /// Rows per page, so that a page stays small for a pool of any size.
@@ -26,6 +29,8 @@ const COLUMNS: usize = 50;
 pub struct PoolPage {
     pub frame: Frame,
     pub card: Card,
+    /// The rollout under a RolloutPolicy; `None` without one.
+    pub rollout: Option<RolloutPanel>,
     pub map: Option<Map>,
     pub filters: Vec<Filter>,
     pub stages: [&'static str; 5],
@@ -34,6 +39,18 @@ pub struct PoolPage {
     pub pages: Option<Pages>,
     /// The pause or resume button; `None` without permission.
     pub switch: Option<PauseSwitch>,
+    /// The newest build of an OS image for the pool.
+    pub build: Option<BuildLine>,
+}
+
+/// One line about a build, with a link to the page of builds.
+#[derive(Debug, Clone)]
+pub struct BuildLine {
+    pub href: &'static str,
+    pub state: &'static str,
+    pub tone: &'static str,
+    /// The end of its log while it runs.
+    pub latest: Text,
 }
 
 #[derive(Debug, Clone)]
@@ -141,12 +158,16 @@ pub fn pool(
     let csrf = steers.map(|viewer| viewer.csrf.clone());
     Some(PoolPage {
         card: card(pool, now),
+        rollout: snapshot
+            .rollout(name)
+            .map(|(policy, rollout)| RolloutPanel::on_pool_page(policy, rollout)),
         map: MAPPED.contains(&pool.nodes.len()).then(|| map(pool)),
         filters: filters(pool, choice),
         stages: UpdateStage::ALL.map(UpdateStage::as_str),
         nothing: rows.is_empty(),
         rows,
         pages: (last > 1).then(|| pages(name, choice, page, last, chosen.len())),
+        build: pool.build.as_ref().map(build_line),
         switch: csrf.map(|csrf| switch(name, snapshot.paused.iter().any(|paused| paused == name), csrf)),
         frame,
     })
@@ -161,6 +182,16 @@ fn in_order(pool: &PoolOverview) -> Vec<&NodeOverview> {
         nodes.sort_by_key(rank);
     }
     nodes
+}
+
+fn build_line(build: &BuildOverview) -> BuildLine {
+    let latest = build.log.last().filter(|_| build.is_running);
+    BuildLine {
+        href: link::BUILDS,
+        state: build.state,
+        tone: builds::tone(build).name(),
+        latest: Text::new(latest.map_or("", String::as_str)),
+    }
 }
 
 fn switch(pool: &str, paused: bool, csrf: String) -> PauseSwitch {

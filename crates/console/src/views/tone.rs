@@ -1,8 +1,10 @@
 //! The presentation of states: a colour, an icon and a word, so that none of them is needed alone.
 
+use mco_api::rollout_policy::RolloutPhase;
 use mco_client::overview::{NodeStanding, PoolPhase};
 use mco_core::config::disruption::DisruptionLevel;
 use mco_core::rollout::node_progress::StageState;
+use mco_core::rollout::policy::GateState;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
@@ -45,6 +47,28 @@ impl From<NodeStanding> for Tone {
             NodeStanding::Updating => Self::Busy,
             NodeStanding::Waiting => Self::Calm,
             NodeStanding::Degraded => Self::Bad,
+        }
+    }
+}
+
+impl From<RolloutPhase> for Tone {
+    fn from(phase: RolloutPhase) -> Self {
+        match phase {
+            RolloutPhase::Done => Self::Good,
+            RolloutPhase::Progressing => Self::Busy,
+            RolloutPhase::Soaking | RolloutPhase::Waiting => Self::Calm,
+            RolloutPhase::Aborted => Self::Warn,
+            RolloutPhase::Reverted | RolloutPhase::Halted => Self::Bad,
+        }
+    }
+}
+
+impl From<GateState> for Tone {
+    fn from(state: GateState) -> Self {
+        match state {
+            GateState::NotChecked => Self::Calm,
+            GateState::Passed => Self::Good,
+            GateState::Failed | GateState::Unreachable => Self::Warn,
         }
     }
 }

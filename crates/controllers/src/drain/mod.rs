@@ -26,6 +26,7 @@ use tracing::{info, warn};
 use crate::context::Context;
 use crate::error::Error;
 use crate::events::Reporter;
+use crate::policies;
 use evict::{AttemptResult, DrainAttempt};
 
 const MANAGER: FieldManager = FieldManager::new(drain::cordon::DRAIN_MANAGER);
@@ -37,7 +38,8 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
         return Ok(Requeue::OnChange);
     };
     loop {
-        let decision = decide(&node, ctx.now()).map_err(|problem| Error::Invalid(problem.to_string()))?;
+        let decision = decide(&node, policies::drain_preparation(&ctx, &name), ctx.now())
+            .map_err(|problem| Error::Invalid(problem.to_string()))?;
         match &decision {
             DrainDecision::Nothing => return Ok(Requeue::OnChange),
             DrainDecision::Cordon(record) => {
@@ -58,7 +60,7 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
                 write(&ctx, &node, decision.patch()).await?;
                 return Ok(Requeue::OnChange);
             }
-            DrainDecision::Uncordon { request, lift } => {
+            DrainDecision::Uncordon { request, lift, .. } => {
                 return uncordon(&ctx, &node, &decision, request, *lift).await;
             }
             DrainDecision::Evict(record) => return drain_node(&ctx, node, record).await,
@@ -69,7 +71,8 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
 /// Reports a running drain in a MachineConfigNode that was created after the drain began. An older one has the report
 /// from the drain itself.
 pub(crate) async fn report_running_drain(ctx: &Context, node: &Node, created: Option<Timestamp>) {
-    let Ok(DrainDecision::Evict(record)) = decide(node, ctx.now()) else {
+    let preparation = policies::drain_preparation(ctx, object_name(&node.metadata));
+    let Ok(DrainDecision::Evict(record)) = decide(node, preparation, ctx.now()) else {
         return;
     };
     // Creation timestamps have whole seconds.
@@ -83,6 +86,14 @@ pub(crate) async fn report_running_drain(ctx: &Context, node: &Node, created: Op
 /// Evicts the node's pods for the duration of one attempt.
 async fn drain_node(ctx: &Context, node: Arc<Node>, record: &DrainRecord) -> Result<Requeue, Error> {
     let name = node.metadata.name.clone().unwrap_or_default();
+    if let Some(wait) = record.evict_after.and_then(|after| remaining(ctx.now(), after)) {
+        info!(
+            node = name,
+            seconds = wait.as_secs(),
+            "waiting for load balancers before the first eviction"
+        );
+        return Ok(Requeue::After(wait));
+    }
     match DrainAttempt::new(ctx, &name, record).run().await {
         Ok(AttemptResult::Drained) => finish(ctx, &name, record).await,
         // The request has changed; the new one is reconciled next.
@@ -106,6 +117,12 @@ async fn drain_node(ctx: &Context, node: Arc<Node>, record: &DrainRecord) -> Res
             Err(problem)
         }
     }
+}
+
+/// Returns how long it is until then; `None` if it is over.
+fn remaining(now: Timestamp, then: Timestamp) -> Option<Duration> {
+    let wait = Duration::try_from(then.duration_since(now)).ok()?;
+    (!wait.is_zero()).then_some(wait)
 }
 
 /// Records a warning about a drain that takes long, blocked or failed.
@@ -176,14 +193,23 @@ async fn uncordon(
     if write(ctx, node, patch).await?.is_some() {
         match lift {
             Lift::Cordon => info!(node = name, request, "uncordoned the node"),
-            Lift::Nothing => info!(
+            Lift::Nothing if is_cordoned(node) => info!(
                 node = name,
                 request, "completed the update; the node stays cordoned because another client cordoned it"
+            ),
+            Lift::Nothing => info!(
+                node = name,
+                request, "completed the update; the node was not cordoned"
             ),
         }
         ctx.options.metrics.remove_drain(name);
     }
     Ok(Requeue::OnChange)
+}
+
+fn is_cordoned(node: &Node) -> bool {
+    let spec = node.spec.as_ref();
+    spec.is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
 /// Returns the patch that removes the update taint, if the request completes the update to the pool's target.

@@ -157,10 +157,16 @@ impl Cluster {
 
     /// Creates a minimal definition of a kind of config.openshift.io.
     pub async fn define(&self, kind: &str, plural: &str, version: &str, scope: &str) {
+        self.define_in("config.openshift.io", kind, plural, version, scope)
+            .await;
+    }
+
+    /// Creates a minimal definition of a kind.
+    pub async fn define_in(&self, group: &str, kind: &str, plural: &str, version: &str, scope: &str) {
         let definition: CustomResourceDefinition = serde_json::from_value(json!({
-            "metadata": {"name": format!("{plural}.config.openshift.io")},
+            "metadata": {"name": format!("{plural}.{group}")},
             "spec": {
-                "group": "config.openshift.io",
+                "group": group,
                 "scope": scope,
                 "names": {
                     "kind": kind, "listKind": format!("{kind}List"),
@@ -174,7 +180,7 @@ impl Cluster {
         }))
         .unwrap();
         self.create(&definition).await;
-        let path = format!("/apis/config.openshift.io/{version}/{plural}");
+        let path = format!("/apis/{group}/{version}/{plural}");
         eventually(&format!("{kind} is served"), || async {
             let request = Request::get(&path).body(Vec::new()).unwrap();
             self.client.request::<Value>(request).await.ok()

@@ -593,7 +593,7 @@ async fn credential_providers_follow_the_cluster_and_leave_without_a_trace() {
         .define(
             "CRIOCredentialProviderConfig",
             "criocredentialproviderconfigs",
-            "v1alpha1",
+            "v1",
             "Cluster",
         )
         .await;

@@ -2,10 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::too_many_lines, reason = "a scenario is one function")]
 
+mod boot_images;
 mod cluster;
 mod control_plane;
 mod controller_config;
 mod drains;
+mod feature_gates;
+mod fleetlock;
 mod generated;
 mod generators;
 mod image_policies;

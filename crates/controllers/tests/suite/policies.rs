@@ -229,3 +229,39 @@ async fn a_gate_holds_the_rollout_until_it_passes() {
     status.store(204, Ordering::SeqCst);
     cluster.updated("worker").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drained_nodes_get_no_traffic_and_are_not_removed_and_marks_of_others_stay() {
+    const LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+    const PROTECTED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+    let cluster = Cluster::start(2, Behaviour::default()).await;
+    let _: MachineConfigPool = cluster
+        .patch("worker", json!({"metadata": {"labels": {"tier": "compute"}}}))
+        .await;
+    let protected = json!({"metadata": {"annotations": {PROTECTED: "true"}}});
+    let _: Node = cluster.patch("worker-1", protected).await;
+    let drain = json!({"drain": {"excludeFromLoadBalancers": "1s", "protectFromAutoscaler": true}});
+    cluster.create(&policy(drain)).await;
+    status_where(&cluster, "the policy is observed", |status| {
+        status.phase == RolloutPhase::Done
+    })
+    .await;
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let has = |node: &Node| {
+        let label = node.metadata.labels.as_ref().and_then(|all| all.get(LABEL));
+        let annotation = node.metadata.annotations.as_ref().and_then(|all| all.get(PROTECTED));
+        (label.is_some(), annotation.is_some())
+    };
+    for name in ["worker-0", "worker-1"] {
+        eventually("the node is excluded and protected", async || {
+            (has(&cluster.node(name).await) == (true, true)).then_some(())
+        })
+        .await;
+    }
+    cluster.updated("worker").await;
+    cluster.at_rest().await;
+    assert_eq!(has(&cluster.node("worker-0").await), (false, false));
+    assert_eq!(has(&cluster.node("worker-1").await), (false, true), "it was set before");
+}

@@ -346,3 +346,52 @@ async fn controllers_that_are_stopped_in_the_middle_go_on_where_they_were() {
     let pool = cluster.updated("worker").await;
     assert_eq!((target(&pool), observer.worst("worker")), (new, 1));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_any_role_joins_the_pool_it_was_installed_for() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let infra: MachineConfigPool = serde_json::from_value(json!({
+        "metadata": {"name": "infra"},
+        "spec": {
+            "machineConfigSelector": {"matchExpressions": [{"key": "machineconfiguration.openshift.io/role",
+                "operator": "In", "values": ["worker", "infra"]}]},
+            "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/infra": ""}},
+        },
+    }))
+    .unwrap();
+    cluster.create(&infra).await;
+    let infra = cluster
+        .pool_where("infra", "has a target", |pool| !pool.target_name().is_empty())
+        .await;
+    let worker = target(&cluster.pool("worker").await);
+    let node = |name: &str, first: &str| -> Node {
+        serde_json::from_value(json!({"metadata": {"name": name, "annotations": {
+            "machineconfiguration.openshift.io/currentConfig": first,
+            "machineconfiguration.openshift.io/desiredConfig": first,
+            "machineconfiguration.openshift.io/state": "Done",
+        }}}))
+        .unwrap()
+    };
+    cluster.create(&node("new-infra", infra.target_name())).await;
+    // As the daemon reports it, after the kubelet has registered the Node.
+    let first = json!({"metadata": {"annotations": {
+        "machineconfiguration.openshift.io/firstPivotConfig": infra.target_name()}}});
+    let _: Node = cluster.patch("new-infra", first).await;
+    let mut from_the_start = node("new-worker", &worker);
+    let annotations = from_the_start.metadata.annotations.as_mut().unwrap();
+    annotations.insert("machineconfiguration.openshift.io/firstPivotConfig".to_owned(), worker);
+    cluster.create(&from_the_start).await;
+    for (name, role) in [("new-infra", "infra"), ("new-worker", "worker")] {
+        let label = format!("node-role.kubernetes.io/{role}");
+        eventually(&format!("{name} has {label}"), || async {
+            let labels = cluster.node(name).await.metadata.labels?;
+            labels.contains_key(&label).then_some(())
+        })
+        .await;
+    }
+    cluster
+        .pool_where("infra", "counts its node", |pool| {
+            pool.status.as_ref().is_some_and(|status| status.machine_count == 1)
+        })
+        .await;
+}

@@ -248,3 +248,56 @@ fn owner(pool: &MachineConfigPool) -> OwnerReference {
         block_owner_deletion: Some(true),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::validate;
+
+    /// Renders one config with a large file and a small one.
+    fn with_file_of(bytes: usize) -> Rendered {
+        let config: MachineConfig = serde_json::from_value(json!({
+            "metadata": {"name": "50-large", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+            "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
+                {"path": "/etc/large", "contents": {"source": format!("data:,{}", "x".repeat(bytes))}},
+                {"path": "/etc/small", "contents": {"source": "data:,y"}},
+            ]}}},
+        }))
+        .unwrap();
+        let parsed = validate::check(&Arc::new(config)).unwrap();
+        let pool = MachineConfigPool::new(
+            "worker",
+            mco_api::machine_config_pool::MachineConfigPoolSpec::default(),
+        );
+        let identity = RenderIdentity {
+            controller_version: "v",
+            release_version: "",
+        };
+        render(&pool, &[&parsed], DefaultImages::default(), identity).unwrap()
+    }
+
+    #[test]
+    fn the_size_guard_warns_at_80_percent_and_names_the_largest_file() {
+        let without = serde_json::to_vec(&*with_file_of(0).config.object).unwrap().len();
+        let fill = |bytes: usize| with_file_of(bytes - without);
+        let warns_above = LARGEST_OBJECT * WARN_AT_PERCENT / 100;
+        assert_eq!((LARGEST_OBJECT, warns_above), (1_572_864, 1_258_291));
+        assert_eq!(check_size(&fill(warns_above)).unwrap(), Size::Fits);
+        assert_eq!(
+            check_size(&fill(warns_above + 1)).unwrap(),
+            Size::NearLimit {
+                bytes: warns_above + 1
+            }
+        );
+        let largest = Size::NearLimit {
+            bytes: LARGEST_OBJECT,
+        };
+        assert_eq!(check_size(&fill(LARGEST_OBJECT)).unwrap(), largest);
+        let error = check_size(&fill(LARGEST_OBJECT + 1)).unwrap_err().to_string();
+        let file = LARGEST_OBJECT + 1 - without + "data:,".len();
+        let culprit = format!("/etc/large ({file} bytes from MachineConfig \"50-large\")");
+        assert!(error.contains(&culprit) && error.contains("1572865"), "{error}");
+    }
+}

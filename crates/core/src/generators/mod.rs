@@ -13,6 +13,7 @@ pub mod os_streams;
 pub mod pointer;
 pub mod quantity;
 pub mod registries;
+pub mod registry_pull_secret;
 pub mod templates;
 pub mod tls_profile;
 pub mod user_data;

@@ -13,7 +13,7 @@ use crate::generators::credential_provider::{
 use crate::generators::generated::{self, Generator};
 use crate::generators::templates::base_file;
 
-const CONFIG_GROUP: &str = "config.openshift.io/v1alpha1";
+const CONFIG_GROUP: &str = "config.openshift.io/v1";
 const KIND: &str = "CRIOCredentialProviderConfig";
 
 pub(super) fn run(

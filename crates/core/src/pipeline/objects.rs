@@ -58,7 +58,7 @@ pub const SOURCE_KINDS: &[SourceKind] = kinds![
     CONFIG "v1" "Node",
     CONFIG "v1" "APIServer",
     CONFIG "v1" "ClusterVersion",
-    CONFIG "v1alpha1" "CRIOCredentialProviderConfig",
+    CONFIG "v1" "CRIOCredentialProviderConfig",
     OPERATOR "v1alpha1" "ImageContentSourcePolicy",
     PLAIN "v1" "ImageDigestMirrorSet",
     PLAIN "v1" "ImageTagMirrorSet",

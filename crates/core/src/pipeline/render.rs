@@ -120,7 +120,14 @@ pub fn render_pool(inputs: &PoolInputs<'_>) -> Result<RenderedPool, RenderFailur
     };
     let rendered = rendered.map_err(RenderFailure::Merge)?;
     let name = pool.metadata.name.as_deref().unwrap_or_default();
-    runtime_check::check(name, &rendered.config.ignition, stream.map(|stream| stream.name))?;
+    // An image that a MachineConfig names is not of the pool's stream, but perhaps of another one.
+    let os = rendered.config.object.spec.os_image_url.as_str();
+    let stream_of_os = if os == images.os {
+        stream.map(|stream| stream.name)
+    } else {
+        inputs.streams.of_image(os)
+    };
+    runtime_check::check(name, &rendered.config.ignition, stream_of_os)?;
     let size = render::check_size(&rendered).map_err(RenderFailure::Size)?;
     if let Some(current) = inputs.current.filter(|current| current.name() != rendered.name()) {
         transition::check(current, &rendered, &parsed, inputs.overrides)?;

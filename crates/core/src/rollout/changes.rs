@@ -2,7 +2,7 @@
 //! causes.
 
 use k8s_openapi::api::core::v1::Node;
-use mco_api::vocabulary::annotations::{ADOPTION_REQUEST, node as annotation};
+use mco_api::vocabulary::annotations::{ADOPTION_REQUEST, REBOOT_REQUEST, node as annotation};
 use mco_api::vocabulary::events;
 use mco_api::vocabulary::labels::node as label;
 
@@ -33,7 +33,7 @@ pub fn matter(old: &Node, new: &Node) -> bool {
         || taints(old) != taints(new)
         || WATCHED
             .iter()
-            .chain(&[annotation::DRAIN_RECORD, ADOPTION_REQUEST])
+            .chain(&[annotation::DRAIN_RECORD, ADOPTION_REQUEST, REBOOT_REQUEST])
             .any(|key| before.annotation(key) != after.annotation(key))
         || holds::of_node(old) != holds::of_node(new)
 }

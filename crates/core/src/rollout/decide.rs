@@ -11,8 +11,9 @@
 
 use std::collections::HashSet;
 
+use mco_api::vocabulary::annotations::{CONFIRM_DEADLINE, node as annotation};
 use mco_api::vocabulary::names::pool::{ARBITER, MASTER};
-use mco_api::vocabulary::{annotations::node as annotation, events, topology};
+use mco_api::vocabulary::{events, topology};
 
 use super::budget::{self, len, max_unavailable};
 use super::first_boot;
@@ -23,6 +24,7 @@ use super::plan::{
     UnavailableBudget,
 };
 use super::policy::{self, PoolRules};
+use super::reboot_lock;
 use super::target::{RolloutTarget, TargetGate, gate};
 use super::view::{PoolView, RolloutView, TargetState};
 use crate::rollout::drain::cordon::Cordon;
@@ -135,12 +137,42 @@ fn plan_members(view: &RolloutView<'_>, pool: &PoolView<'_>, started: &HashSet<S
         plan.budget
             .taken
             .retain(|taken| !quarantined.contains(taken.node.as_str()));
+        for (node, why) in rules.unconfirmed(pool) {
+            if plan.budget.taken.iter().all(|taken| taken.node != node) {
+                plan.budget.taken.push(Taken {
+                    node: node.to_owned(),
+                    by: TakenBy::Update,
+                    why: Some(why),
+                });
+            }
+        }
     }
     sync_taints_and_topology(&mut plan, view, pool, &target);
+    let joining = view.unmanaged.iter();
+    plan.actions
+        .extend(joining.filter_map(|node| first_boot::join_from_no_pool(view, pool, node)));
     choose(&mut plan, view, pool, &target, rules);
+    set_confirm_deadlines(&mut plan, view, pool);
     let announcement = plan.announcement(|_| true);
     plan.events.extend(announcement);
     plan
+}
+
+/// Passes the deadline for a healthy node on together with the target.
+fn set_confirm_deadlines(plan: &mut PoolPlan, view: &RolloutView<'_>, pool: &PoolView<'_>) {
+    let deadline = policy::confirm_deadline(view, pool);
+    let sent: HashSet<&str> = plan.sent().collect();
+    let changed = pool
+        .members
+        .iter()
+        .filter(|node| sent.contains(node.name) && node.annotation(CONFIRM_DEADLINE) != deadline);
+    let actions: Vec<NodeAction> = changed
+        .map(|node| NodeAction::SetConfirmDeadline {
+            node: node.name.to_owned(),
+            deadline: deadline.map(str::to_owned),
+        })
+        .collect();
+    plan.actions.extend(actions);
 }
 
 /// Holds all nodes for a reason, except for nodes that are up to date.
@@ -241,7 +273,7 @@ fn choose(
             } else {
                 Because::Superseded
             };
-            plan.actions.push(send(node, target, because));
+            plan.actions.push(send(view, pool, node, target, because));
         } else if let Some(reason) = cannot_start(node) {
             plan.held.push(held(node, reason));
         } else if let holds @ [_, ..] = holds::of_node(node.node).as_slice() {
@@ -277,14 +309,39 @@ fn choose(
         } else {
             used += i64::from(!holds);
             away += 1;
-            plan.actions.push(send(node, target, Because::Turn));
+            plan.actions.push(send(view, pool, node, target, Because::Turn));
         }
     }
+    grant_reboots(plan, view, pool, rules, limit - used);
     if let (true, Some(node)) = (deferral_counts, deferred) {
         plan.events.push(PlannedEvent::normal(
             events::rollout::DEFERRING_OPERATOR_NODE_UPDATE,
             format!("Deferring update of machine config operator node {node}"),
         ));
+    }
+}
+
+/// Grants the requests of update agents while the budget has room.
+fn grant_reboots(
+    plan: &mut PoolPlan,
+    view: &RolloutView<'_>,
+    pool: &PoolView<'_>,
+    mut rules: Option<PoolRules<'_, '_>>,
+    mut room: i64,
+) {
+    let now = view.policies.now();
+    let sent: HashSet<String> = plan.sent().map(str::to_owned).collect();
+    let free = pool.members.iter().filter(|node| {
+        let is_free = !node.holds_a_slot() && !node.is_in_flight() && !sent.contains(node.name);
+        is_free && cannot_start(node).is_none() && holds::of_node(node.node).is_empty()
+    });
+    for node in free.filter(|node| reboot_lock::is_requested(node, now)) {
+        if room > 0 && rules.as_mut().is_none_or(|rules| rules.admits_reboot(node)) {
+            room -= 1;
+            plan.actions.push(NodeAction::GrantReboot {
+                node: node.name.to_owned(),
+            });
+        }
     }
 }
 
@@ -352,11 +409,18 @@ fn operator_node_to_defer<'a>(
     others_wait.then_some(operator)
 }
 
-fn send(node: &NodeView<'_>, target: &RolloutTarget, because: Because) -> NodeAction {
+fn send(
+    view: &RolloutView<'_>,
+    pool: &PoolView<'_>,
+    node: &NodeView<'_>,
+    target: &RolloutTarget,
+    because: Because,
+) -> NodeAction {
     NodeAction::SetDesired {
         node: node.name.to_owned(),
         config: target.config.clone(),
         image: target.image.clone(),
+        confirm_deadline: view.policies.confirm_deadline(pool).map(str::to_owned),
         because,
     }
 }
@@ -367,6 +431,7 @@ fn skip(node: &NodeView<'_>) -> NodeAction {
         node: node.name.to_owned(),
         config: node.current_config.to_owned(),
         image: node.current_image.map(str::to_owned),
+        confirm_deadline: None,
         because: Because::Skipped,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use mco_api::vocabulary::annotations::node as annotation;
-use mco_api::vocabulary::names::pool::{MASTER, WORKER};
+use mco_api::vocabulary::names::pool::{ARBITER, MASTER, WORKER};
 
 use super::node::NodeView;
 use super::plan::NodeAction;
@@ -56,6 +56,32 @@ pub(super) fn join<'a>(
             labels: BTreeMap::new(),
         });
     }
+    lacking(view, owner, node)
+}
+
+/// Returns the write by which a node that belongs to no pool joins the pool it was provisioned for, if that is this
+/// one. Kubelets do not set role labels, so a new node may have none at all.
+///
+/// Never the control plane: kubelets write the annotations of their own Nodes.
+pub(super) fn join_from_no_pool(
+    view: &RolloutView<'_>,
+    pool: &PoolView<'_>,
+    node: &NodeView<'_>,
+) -> Option<NodeAction> {
+    if matches!(pool.name, MASTER | ARBITER)
+        || node.annotation(annotation::CUSTOM_POOL_LABELS_APPLIED).is_some()
+    {
+        return None;
+    }
+    let first = node.annotation(annotation::FIRST_PIVOT_CONFIG)?;
+    if view.first_pivots.get(first) != Some(&pool.name) {
+        return None;
+    }
+    Some(lacking(view, pool.name, node)?.action(node.name))
+}
+
+/// Returns the labels that the node lacks, if the labels of the pool's selector put it into that pool.
+fn lacking<'a>(view: &RolloutView<'_>, owner: &'a str, node: &NodeView<'_>) -> Option<JoiningNode<'a>> {
     let wanted = labels_for(view.pool(owner)?.pool.spec.node_selector.as_ref()?);
     let mut all = node.node.metadata.labels.clone().unwrap_or_default();
     all.extend(wanted.clone());

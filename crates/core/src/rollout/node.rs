@@ -5,7 +5,7 @@
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use mco_api::vocabulary::annotations::{ADOPTION_REQUEST, node as annotation};
+use mco_api::vocabulary::annotations::{ADOPTION_REQUEST, REBOOT_LOCK, node as annotation};
 use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::{labels, node_state, taints};
 
@@ -128,6 +128,12 @@ impl<'a> NodeView<'a> {
         request == Some(AdoptionRequest::Release)
     }
 
+    /// Whether a user has requested to adopt the node.
+    pub fn is_being_adopted(&self) -> bool {
+        let request = self.annotation(ADOPTION_REQUEST).and_then(AdoptionRequest::parse);
+        request == Some(AdoptionRequest::Adopt)
+    }
+
     /// Whether current and desired config are set and equal.
     pub fn config_is_done(&self) -> bool {
         !self.current_config.is_empty() && self.current_config == self.desired_config
@@ -175,9 +181,10 @@ impl<'a> NodeView<'a> {
     }
 
     /// Whether the node counts against `maxUnavailable`, and only once: unavailable for any reason, or failed during
-    /// an update, because its repair will make it unavailable.
+    /// an update, because its repair will make it unavailable, or its own update agent may reboot it.
     pub fn holds_a_slot(&self) -> bool {
-        self.is_unavailable() || (self.is_in_flight() && self.is_degraded())
+        let has_failed = self.is_in_flight() && self.is_degraded();
+        self.is_unavailable() || has_failed || self.annotation(REBOOT_LOCK).is_some()
     }
 
     /// Whether the desired config and image of the node are exactly the target.
@@ -188,6 +195,14 @@ impl<'a> NodeView<'a> {
     /// Whether the node has exactly the target, verified.
     pub fn is_updated_to(&self, target: &RolloutTarget) -> bool {
         self.is_done() && self.is_sent_to(target)
+    }
+
+    /// Returns the first taint of a readiness controller, which the node has until its readiness rules are met.
+    pub fn readiness_taint(&self) -> Option<&'a str> {
+        let spec = self.node.spec.as_ref()?;
+        let mut all = spec.taints.iter().flatten();
+        let taint = all.find(|taint| taint.key.starts_with(taints::READINESS_PREFIX))?;
+        Some(&taint.key)
     }
 
     /// Whether the node has the soft taint that makes the scheduler prefer nodes without a pending update.

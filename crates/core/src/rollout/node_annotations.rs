@@ -5,15 +5,19 @@
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
-use mco_api::vocabulary::annotations::{ADOPTION_REQUEST, DRIFT_POLICY, node as annotation};
+use mco_api::vocabulary::annotations::{
+    ADOPTION_REQUEST, CONFIRM_DEADLINE, DRIFT_POLICY, node as annotation,
+};
 use mco_api::vocabulary::{node_state, taints, topology};
 
 use super::control_plane::is_control_plane_node;
 use super::drain::{DrainRecord, DrainVerb, timing};
 use super::drift_policy::DriftPolicy;
+use super::policy::duration_of;
 
 /// The annotations of a Node that controller and daemon coordinate by. An empty annotation counts as absent.
 ///
@@ -49,6 +53,8 @@ pub struct NodeAnnotations<S = String> {
     pub synced_controller_config: Option<S>,
     /// A user's request to compare, adopt or release the node.
     pub adoption_request: Option<S>,
+    /// How long the node may take to be healthy with its target, such as `10m`.
+    pub confirm_deadline: Option<S>,
     /// The node has the taint of a pending update: it waits for its turn, or is being updated.
     pub awaits_update: bool,
 }
@@ -90,6 +96,7 @@ impl<'a> NodeAnnotations<&'a str> {
             finalization_failure: text(annotation::OSTREE_FINALIZE_STAGED_FAILURE),
             synced_controller_config: text(annotation::LAST_SYNCED_CONTROLLER_CONFIG),
             adoption_request: text(ADOPTION_REQUEST),
+            confirm_deadline: text(CONFIRM_DEADLINE),
             awaits_update: false,
         }
     }
@@ -118,6 +125,7 @@ impl<'a> NodeAnnotations<&'a str> {
             finalization_failure: owned(self.finalization_failure),
             synced_controller_config: owned(self.synced_controller_config),
             adoption_request: owned(self.adoption_request),
+            confirm_deadline: owned(self.confirm_deadline),
             awaits_update: self.awaits_update,
         }
     }
@@ -145,6 +153,11 @@ impl<S: Borrow<str> + PartialEq> NodeAnnotations<S> {
     /// The daemon reports a failure: Degraded or Unreconcilable.
     pub fn is_failing(&self) -> bool {
         node_state::is_failure(self.state.borrow())
+    }
+
+    /// Returns how long the node may take to be healthy with its target; `None` for the default.
+    pub fn confirm_deadline(&self) -> Option<Duration> {
+        duration_of(self.confirm_deadline.as_ref()?.borrow())
     }
 
     /// Returns the controller's record of the drain under way; `None` if there is none or it cannot be parsed.
@@ -181,7 +194,7 @@ impl<S: Borrow<str> + PartialEq> NodeAnnotations<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rollout::drain::CordonOrigin;
+    use crate::rollout::drain::{CordonOrigin, DrainMarks};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -200,6 +213,8 @@ mod tests {
             since: at(since),
             cordon: CordonOrigin::Made,
             waiting_for: Some("pod a/b".to_owned()),
+            marks: DrainMarks::default(),
+            evict_after: None,
         };
         record.to_annotation()
     }

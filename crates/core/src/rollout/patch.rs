@@ -1,11 +1,12 @@
 //! The patch that executes a plan's actions for a node in one write.
 
 use k8s_openapi::api::core::v1::{Node, Taint};
-use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::annotations::{CONFIRM_DEADLINE, REBOOT_LOCK, REBOOT_REQUEST, node as annotation};
 use mco_api::vocabulary::taints::{self, effect};
 use serde_json::{Map, Value, json};
 
 use super::plan::NodeAction;
+use super::reboot_lock;
 
 /// Returns a merge patch of the Node for all these actions together; `None` if it would change nothing.
 ///
@@ -15,12 +16,25 @@ pub fn merge_patch<'p>(node: &Node, actions: impl IntoIterator<Item = &'p NodeAc
     let mut patch = NodePatch::of(node);
     for action in actions {
         match action {
-            NodeAction::SetDesired { config, image, .. } => {
+            NodeAction::SetDesired {
+                config,
+                image,
+                confirm_deadline,
+                ..
+            } => {
+                patch.annotate(CONFIRM_DEADLINE, confirm_deadline.as_deref());
                 patch.annotate(annotation::DESIRED_CONFIG, Some(config));
                 patch.annotate(annotation::DESIRED_IMAGE, image.as_deref());
             }
             NodeAction::SetControlPlaneTopology { topology, .. } => {
                 patch.annotate(annotation::CONTROL_PLANE_TOPOLOGY, Some(topology));
+            }
+            NodeAction::GrantReboot { .. } => {
+                patch.annotate(REBOOT_LOCK, Some(reboot_lock::GRANTED));
+                patch.annotate(REBOOT_REQUEST, None);
+            }
+            NodeAction::SetConfirmDeadline { deadline, .. } => {
+                patch.annotate(CONFIRM_DEADLINE, deadline.as_deref());
             }
             NodeAction::JoinPool { labels, .. } => {
                 patch.annotate(annotation::CUSTOM_POOL_LABELS_APPLIED, Some(""));

@@ -89,6 +89,9 @@ pub enum NodeAction {
         config: String,
         #[serde(skip_serializing_if = "Option::is_none", default)]
         image: Option<String>,
+        /// How long the node may take to be healthy with the config; `None` for its default.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        confirm_deadline: Option<String>,
         because: Because,
     },
     /// Add the soft taint that makes the scheduler prefer nodes without a pending update.
@@ -101,6 +104,16 @@ pub enum NodeAction {
     SetControlPlaneTopology {
         node: String,
         topology: String,
+    },
+    /// Let the update agent of the node reboot it.
+    GrantReboot {
+        node: String,
+    },
+    /// Set how long the node may take to be healthy with its new config; without a deadline its annotation is removed.
+    SetConfirmDeadline {
+        node: String,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        deadline: Option<String>,
     },
     /// Set the labels of the pool the node was provisioned for, and record that in an annotation, in one write.
     JoinPool {
@@ -117,6 +130,8 @@ impl NodeAction {
             | Self::AddUpdateTaint { node }
             | Self::RemoveUpdateTaint { node }
             | Self::SetControlPlaneTopology { node, .. }
+            | Self::GrantReboot { node }
+            | Self::SetConfirmDeadline { node, .. }
             | Self::JoinPool { node, .. } => node,
         }
     }
@@ -436,6 +451,7 @@ impl fmt::Display for NodeAction {
                 config,
                 image,
                 because,
+                ..
             } => {
                 write!(f, "send {node} to {config}")?;
                 if let Some(image) = image {
@@ -454,6 +470,17 @@ impl fmt::Display for NodeAction {
             }
             Self::SetControlPlaneTopology { node, topology } => {
                 write!(f, "annotate {node} with control plane topology {topology}")
+            }
+            Self::GrantReboot { node } => write!(f, "let the update agent of {node} reboot it"),
+            Self::SetConfirmDeadline {
+                node,
+                deadline: Some(deadline),
+            } => write!(
+                f,
+                "set the deadline of {node} to be healthy with its new config to {deadline}"
+            ),
+            Self::SetConfirmDeadline { node, deadline: None } => {
+                write!(f, "remove the deadline of {node} to be healthy with a new config")
             }
             Self::JoinPool { node, pool, labels } if labels.is_empty() => {
                 write!(f, "record that {node} joined pool {pool}")

@@ -1,9 +1,12 @@
 //! Validation of a MachineConfigPool at admission.
 
+use std::time::Duration;
+
 use mco_api::vocabulary::{annotations, labels};
 use mco_api::{ClusterBase, MachineConfigPool};
 
 use super::budget;
+use super::policy::duration_of;
 use crate::config::pools;
 use crate::config::problem::{InvalidObject, Problem};
 use crate::config::selector::Selector;
@@ -37,6 +40,7 @@ pub fn admit_pool(pool: &MachineConfigPool, base: ClusterBase) -> Result<(), Inv
         problems.push(Problem::new("spec.maxUnavailable", objection).with_hint(budget::HINT));
     }
     problems.extend(ssh_user(pool));
+    problems.extend(confirm_deadline(pool));
     // Without templates there is nothing to inherit.
     if selectors_are_sound && base.has_templates() && !inherits_from_worker(pool) {
         problems.push(
@@ -60,6 +64,18 @@ pub fn admit_pool(pool: &MachineConfigPool, base: ClusterBase) -> Result<(), Inv
             problems,
         })
     }
+}
+
+/// Rejects a deadline that is no duration, or that no node can keep.
+fn confirm_deadline(pool: &MachineConfigPool) -> Option<Problem> {
+    let all = pool.metadata.annotations.as_ref();
+    let text = all.and_then(|all| all.get(annotations::CONFIRM_DEADLINE))?;
+    let is_possible = duration_of(text).is_some_and(|deadline| deadline >= Duration::from_secs(1));
+    let path = format!("metadata.annotations[{}]", annotations::CONFIRM_DEADLINE);
+    (!is_possible).then(|| {
+        Problem::new(path, format!("{text:?} is not a duration of at least one second"))
+            .with_hint("write it as 10m or 1h30m; without the annotation it is 15m")
+    })
 }
 
 /// Rejects a name that no account can have.
@@ -141,6 +157,24 @@ mod tests {
             assert_eq!(problem.path, "spec.maxUnavailable");
             assert!(problem.message.contains(&bad.to_string()), "{invalid}");
             assert!(problem.hint.as_ref().unwrap().contains("\"10%\""), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn a_deadline_that_no_node_can_keep_is_refused() {
+        for (text, is_possible) in [
+            ("10m", true),
+            ("1s", true),
+            ("0s", false),
+            ("-5m", false),
+            ("soon", false),
+        ] {
+            let pool: MachineConfigPool = serde_json::from_value(json!({
+                "metadata": {"name": "worker", "annotations": {annotations::CONFIRM_DEADLINE: text}},
+                "spec": {"machineConfigSelector": {"matchLabels": {labels::ROLE: "worker"}}}}))
+            .unwrap();
+            let admitted = admit_pool(&pool, ClusterBase::OpenShift);
+            assert_eq!(admitted.is_ok(), is_possible, "{text}: {admitted:?}");
         }
     }
 

@@ -23,6 +23,8 @@ pub struct RolloutView<'a> {
     /// By name.
     pub pools: Vec<PoolView<'a>>,
     pub contested: Vec<ContestedNode>,
+    /// Nodes that no pool selects.
+    pub(super) unmanaged: Vec<NodeView<'a>>,
     /// Control-plane nodes that a custom pool also selects, which is ignored: node, pool.
     pub ignored_wishes: Vec<(String, String)>,
     pub topology: Option<&'a str>,
@@ -71,11 +73,12 @@ impl<'a> RolloutView<'a> {
             .map(|(index, pool)| (pool.name, index))
             .collect();
         let mut contested = Vec::new();
+        let mut unmanaged = Vec::new();
         let mut ignored_wishes = Vec::new();
         for node in nodes {
             let node = NodeView::new(node);
             match node_pools.of_node(node.node.metadata.labels.as_ref()) {
-                Membership::Unmanaged => {}
+                Membership::Unmanaged => unmanaged.push(node),
                 Membership::Contested { pools } => contested.push(ContestedNode {
                     node: node.name.to_owned(),
                     pools: pools.into_iter().map(str::to_owned).collect(),
@@ -103,6 +106,7 @@ impl<'a> RolloutView<'a> {
         Self {
             pools,
             contested,
+            unmanaged,
             ignored_wishes,
             topology: None,
             only_control_plane_node: None,

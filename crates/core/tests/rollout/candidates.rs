@@ -581,6 +581,54 @@ fn a_node_installed_for_a_custom_pool_gets_its_labels_once() {
 }
 
 #[test]
+fn a_node_whose_kubelet_sets_no_role_was_in_no_pool() {
+    let pools = [
+        pool("worker", "v1", json!({})),
+        pool("master", "v1", json!({})),
+        pool("gpu", "v1", json!({})),
+        pool("infra", "v1", json!({})),
+    ];
+    for (name, fleet, expected) in [
+        (
+            "for a custom pool",
+            "n1 r/r first=r role=other",
+            "infra: join-infra[node-role.kubernetes.io/infra=]:n1",
+        ),
+        (
+            "for the worker pool",
+            "n1 w/w first=w role=other",
+            "worker: join-worker[node-role.kubernetes.io/worker=]:n1",
+        ),
+        (
+            "for the control plane, which an annotation must not give",
+            "n1 m/m first=m role=other",
+            "",
+        ),
+        ("by another version", "n1 r/r role=other", ""),
+        ("for a pool that is gone", "n1 g/g first=g role=other", ""),
+    ] {
+        let nodes = nodes(fleet);
+        let first = [("r", "infra"), ("w", "worker"), ("m", "master"), ("g", "gone")];
+        let plan = plan(&RolloutView::new(&pools, &nodes).with_first_pivots(first));
+        let joins: Vec<String> = plan
+            .pools
+            .iter()
+            .filter(|pool| !pool.actions.is_empty())
+            .map(|pool| format!("{}: {}", pool.pool, chores(pool)))
+            .collect();
+        assert_eq!(joins.join(" "), expected, "{name}");
+    }
+    let mut marked = nodes("n1 r/r first=r role=other");
+    let annotations = marked[0].metadata.annotations.as_mut().unwrap();
+    annotations.insert(key("customPoolLabelsApplied"), String::new());
+    let plan = plan(&RolloutView::new(&pools, &marked).with_first_pivots([("r", "infra")]));
+    assert!(
+        plan.pools.iter().all(|pool| pool.actions.is_empty()),
+        "its labels were removed since"
+    );
+}
+
+#[test]
 fn a_node_that_joined_or_was_marked_is_the_users_own() {
     let pools = [pool("worker", "v1", json!({})), pool("infra", "v1", json!({}))];
     let mut marked = nodes("n1 r/r first=r; n2 v1/v1 role=infra first=r");

@@ -1,13 +1,15 @@
 //! The controller's side of a drain.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
 use mco_core::rollout::drain::pods::{Concern, Excuse, fate, overstays};
 use mco_core::rollout::drain::timing::{RETRY, SLOW_RETRY};
 use mco_core::rollout::drain::{
-    Budgets, Completion, Cordon, CordonOrigin, DrainDecision, DrainPace, DrainPolicy, DrainRecord, Eviction,
-    Lift, PodFate, complete, cordon, decide, pace, reason_patch,
+    Budgets, Completion, Cordon, CordonOrigin, DrainDecision, DrainMarks, DrainPace, DrainPolicy,
+    DrainPreparation, DrainRecord, Eviction, Lift, PodFate, complete, cordon, decide, pace, reason_patch,
 };
 use serde_json::{Value, json};
 
@@ -34,6 +36,8 @@ fn record(request: &str, since: i64, cordon: CordonOrigin) -> DrainRecord {
         since: at(since),
         cordon,
         waiting_for: None,
+        marks: DrainMarks::default(),
+        evict_after: None,
     }
 }
 
@@ -43,6 +47,7 @@ fn what_a_node_asks_for() {
     let uncordon = |lift| DrainDecision::Uncordon {
         request: "uncordon-b".to_owned(),
         lift,
+        marks: DrainMarks::default(),
     };
     let (made, found) = (record("drain-b", 5, Made), record("drain-b", 5, Found));
     let fresh = |cordon| DrainDecision::Cordon(record("drain-b", 9, cordon));
@@ -160,13 +165,85 @@ fn what_a_node_asks_for() {
         ),
     ];
     for (name, node, expected) in cases {
-        assert_eq!(decide(&node, at(9)), Ok(expected), "{name}");
+        assert_eq!(
+            decide(&node, DrainPreparation::default(), at(9)),
+            Ok(expected),
+            "{name}"
+        );
     }
+}
+
+/// A cordon under a policy that sets both marks, and then everything that ends it.
+#[test]
+fn load_balancers_and_the_autoscaler_get_back_what_was_there_before() {
+    const LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+    const PROTECTED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+    let preparation = DrainPreparation {
+        exclude_from_load_balancers: Some(Duration::from_secs(30)),
+        protect_from_autoscaler: true,
+    };
+    let apply = |node: &Node, decision: &DrainDecision| -> Node {
+        let mut object = serde_json::to_value(node).unwrap();
+        merge(&mut object, &decision.patch().unwrap());
+        from(object)
+    };
+    let has = |node: &Node| {
+        let label = node.metadata.labels.as_ref().and_then(|all| all.get(LABEL));
+        let annotation = node
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(PROTECTED));
+        (label.cloned(), annotation.cloned())
+    };
+    let yes = || Some("true".to_owned());
+    let mut asks = asking("drain-b", "uncordon-a", false, None);
+    let decision = decide(&asks, preparation, at(9)).unwrap();
+    let DrainDecision::Cordon(record) = &decision else {
+        panic!("{decision:?}")
+    };
+    assert_eq!(record.evict_after, Some(at(39)), "load balancers get their time");
+    let cordoned = apply(&asks, &decision);
+    assert_eq!(has(&cordoned), (yes(), yes()));
+    // A restarted controller, and a policy that was deleted meanwhile, still know what is ours.
+    let mut ends = cordoned.clone();
+    let annotations = ends.metadata.annotations.as_mut().unwrap();
+    annotations.insert(key("desiredDrain"), "uncordon-b".to_owned());
+    let decision = decide(&ends, DrainPreparation::default(), at(50)).unwrap();
+    assert_eq!(has(&apply(&ends, &decision)), (None, None));
+    // Another target in the middle of the drain neither forgets the marks nor waits again.
+    let mut superseded = cordoned;
+    let annotations = superseded.metadata.annotations.as_mut().unwrap();
+    annotations.insert(key("desiredDrain"), "drain-c".to_owned());
+    let DrainDecision::Cordon(record) = decide(&superseded, preparation, at(20)).unwrap() else {
+        panic!("a new request is recorded")
+    };
+    assert_eq!(record.evict_after, Some(at(39)));
+    assert!(record.marks.excluded_from_load_balancers && record.marks.protected_from_autoscaler);
+    // An administrator has set both before: nothing waits, and nothing is removed.
+    asks.metadata.labels = Some([(LABEL.to_owned(), String::new())].into());
+    let annotations = asks.metadata.annotations.as_mut().unwrap();
+    annotations.insert(PROTECTED.to_owned(), "true".to_owned());
+    let decision = decide(&asks, preparation, at(9)).unwrap();
+    let mut cordoned = apply(&asks, &decision);
+    let DrainDecision::Cordon(record) = decision else {
+        panic!("the node is not cordoned yet")
+    };
+    assert_eq!((record.evict_after, record.marks), (None, DrainMarks::default()));
+    let annotations = cordoned.metadata.annotations.as_mut().unwrap();
+    annotations.insert(key("desiredDrain"), "uncordon-b".to_owned());
+    let decision = decide(&cordoned, preparation, at(50)).unwrap();
+    assert_eq!(has(&apply(&cordoned, &decision)), (Some(String::new()), yes()));
 }
 
 #[test]
 fn an_unknown_request_is_refused_by_name() {
-    let error = decide(&asking("reboot-b", "", false, None), at(0)).unwrap_err();
+    let error = decide(
+        &asking("reboot-b", "", false, None),
+        DrainPreparation::default(),
+        at(0),
+    )
+    .unwrap_err();
     assert_eq!(
         error.to_string(),
         "node n: cannot read the drain request \"reboot-b\": it starts with neither \"drain-\" nor \"uncordon-\""
@@ -191,6 +268,7 @@ fn each_step_is_one_write() {
             DrainDecision::Uncordon {
                 request: "uncordon-b".to_owned(),
                 lift: Lift::Cordon,
+                marks: DrainMarks::default(),
             },
             json!({"metadata": {"annotations": {last.clone(): "uncordon-b", DRAIN_RECORD: null}}, "spec": {"unschedulable": null}}),
         ),
@@ -198,6 +276,7 @@ fn each_step_is_one_write() {
             DrainDecision::Uncordon {
                 request: "uncordon-b".to_owned(),
                 lift: Lift::Nothing,
+                marks: DrainMarks::default(),
             },
             json!({"metadata": {"annotations": {last.clone(): "uncordon-b", DRAIN_RECORD: null}}}),
         ),
@@ -256,6 +335,7 @@ fn a_drain_that_the_go_controller_began_was_left_cordoned_and_is_finished() {
     let uncordon = |lift| DrainDecision::Uncordon {
         request: "uncordon-b".to_owned(),
         lift,
+        marks: DrainMarks::default(),
     };
     let (made, found) = (record("drain-b", 5, Made), record("drain-b", 5, Found));
     let cases = [
@@ -307,7 +387,11 @@ fn a_drain_that_the_go_controller_began_was_left_cordoned_and_is_finished() {
         ),
     ];
     for (name, node, expected) in cases {
-        assert_eq!(decide(&node, at(9)), Ok(expected), "{name}");
+        assert_eq!(
+            decide(&node, DrainPreparation::default(), at(9)),
+            Ok(expected),
+            "{name}"
+        );
     }
 }
 

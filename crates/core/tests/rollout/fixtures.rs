@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use mco_api::MachineConfigPool;
 use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
-use mco_core::rollout::drain::{CordonOrigin, DrainRecord};
+use mco_core::rollout::drain::{CordonOrigin, DrainMarks, DrainRecord};
 use mco_core::rollout::{NodeAction, PoolPlan, RolloutView};
 use serde_json::{Value, json};
 
@@ -69,6 +69,8 @@ pub fn node(line: &str) -> Node {
                         since: at(0),
                         cordon: CordonOrigin::Made,
                         waiting_for: None,
+                        marks: DrainMarks::default(),
+                        evict_after: None,
                     };
                     annotations[DRAIN_RECORD] = json!(record.to_annotation());
                 }
@@ -140,6 +142,11 @@ pub fn chores(plan: &PoolPlan) -> String {
         NodeAction::AddUpdateTaint { node } => Some(format!("taint:{node}")),
         NodeAction::RemoveUpdateTaint { node } => Some(format!("untaint:{node}")),
         NodeAction::SetControlPlaneTopology { node, topology } => Some(format!("{topology}:{node}")),
+        NodeAction::GrantReboot { node } => Some(format!("reboot:{node}")),
+        NodeAction::SetConfirmDeadline { node, deadline } => {
+            let deadline = deadline.as_deref().unwrap_or("none");
+            Some(format!("confirm-{deadline}:{node}"))
+        }
         NodeAction::JoinPool { node, pool, labels } => {
             let labels: Vec<String> = labels
                 .iter()

@@ -5,7 +5,7 @@ use mco_api::RolloutPolicy;
 use mco_api::rollout_policy::{NotificationEvent, RolloutPhase};
 use mco_core::config::disruption::DisruptionLevel;
 use mco_core::rollout::policy::{ChangeCosts, admit_policy, next_status};
-use mco_core::rollout::{HeldReason, PoolPlan, RolloutView, plan};
+use mco_core::rollout::{HeldReason, NodeAction, PoolPlan, RolloutView, plan};
 use serde_json::{Value, json};
 
 use crate::fixtures::*;
@@ -493,6 +493,11 @@ fn what_can_never_proceed_is_refused_with_field_and_remedy() {
         ),
         (json!({"confirm": {"deadline": ""}}), "spec.confirm.deadline"),
         (json!({"drain": {"timeout": "x"}}), "spec.drain.timeout"),
+        (json!({"drain": {"onTimeout": "Skip"}}), "spec.drain.timeout"),
+        (
+            json!({"drain": {"excludeFromLoadBalancers": "2h"}}),
+            "spec.drain.excludeFromLoadBalancers",
+        ),
         (json!({"notify": [{}]}), "spec.notify[0].secretRef.name"),
         (json!({"poolSelector": null}), "spec.poolSelector"),
     ] {
@@ -504,5 +509,40 @@ fn what_can_never_proceed_is_refused_with_field_and_remedy() {
         object.spec = from(full);
         let refused = admit_policy(&object, []).expect_err(&spec.to_string());
         assert_eq!(refused.problems[0].path, path, "{refused}");
+    }
+}
+
+#[test]
+fn nodes_get_the_deadline_of_the_policy_else_of_the_pool() {
+    let deadlines = |fleet: &Fleet| -> Vec<Option<String>> {
+        let plan = planned(fleet);
+        let actions = plan.actions.iter().filter_map(|action| match action {
+            NodeAction::SetDesired { confirm_deadline, .. } => Some(confirm_deadline.clone()),
+            _ => None,
+        });
+        actions.collect()
+    };
+    for (spec, annotation, expected) in [
+        (json!({"confirm": {"deadline": "7m"}}), Some("9m"), Some("7m")),
+        (json!({}), Some("9m"), Some("9m")),
+        (json!({}), Some("soon"), None),
+        (json!({}), None, None),
+    ] {
+        let mut fleet = fleet(spec);
+        if let Some(annotation) = annotation {
+            let annotations = &mut fleet.pool_mut("worker").metadata.annotations;
+            let key = "mco.dev/confirm-deadline".to_owned();
+            annotations
+                .get_or_insert_default()
+                .insert(key, annotation.to_owned());
+        }
+        retarget(&mut fleet, "v2");
+        fleet.policy_controller(pass);
+        let found = deadlines(&fleet);
+        assert!(!found.is_empty());
+        assert!(
+            found.iter().all(|found| found.as_deref() == expected),
+            "{found:?}"
+        );
     }
 }

@@ -122,7 +122,7 @@ impl Fleet {
         let Some(machine) = self.machines.get_mut(name) else {
             return;
         };
-        let decision = drain::decide(&machine.node, now).unwrap();
+        let decision = drain::decide(&machine.node, drain::DrainPreparation::default(), now).unwrap();
         if let Some(patch) = decision.patch() {
             machine.patch(&patch);
         }

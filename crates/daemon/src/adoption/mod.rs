@@ -20,7 +20,7 @@ use crate::apply::{self, ApplyRequest, Circumstances, ConfigApplyError};
 use crate::config::NodeConfig;
 use crate::custody::{AdoptionRecord, Custody, RECORD_ATTRIBUTES};
 use crate::disk::{self, DiskError};
-use crate::guard;
+use crate::guarded as guarded_paths;
 use crate::live::{self, LiveError};
 use crate::paths;
 use crate::plan::{self, ApplyPlan, LiveContentSource, PlanAction, PlanError};
@@ -177,7 +177,7 @@ fn refused(
         return Ok(Vec::new());
     }
     let allowance = Allowance::of(request.new.object.metadata.annotations.as_ref());
-    let mut found = guard::changed(machine, plan, request)?;
+    let mut found = guarded_paths::changed(machine, plan, request)?;
     found.retain(|guarded| !allowance.allows(&guarded.path));
     Ok(found)
 }

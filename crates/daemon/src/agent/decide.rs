@@ -62,6 +62,8 @@ pub enum PendingChange {
     AwaitingBoot { because: String },
     /// The boot id differs from the one before the requested reboot.
     Booted,
+    /// The services were restarted with the change; the node's health is waited for.
+    Restarted,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +80,8 @@ pub enum AgentStep {
     },
     /// After the reboot: validate the machine against its config, then discard the old state.
     ProveBoot,
+    /// After services were restarted: wait until the node is healthy, then discard the old state.
+    ProveRestart,
     /// Wait for the controller to complete a drain or uncordon request. A request for an outdated target is not waited
     /// for.
     AwaitController {
@@ -124,7 +128,8 @@ pub fn next(seen: &Observation, verified: Option<&ConfigVersion>) -> AgentStep {
         }
         // A forced update goes ahead even if the boot cannot be proven.
         PendingChange::Booted if !seen.forced => return AgentStep::ProveBoot,
-        PendingChange::Booted | PendingChange::Nothing => {}
+        PendingChange::Restarted if !seen.forced => return AgentStep::ProveRestart,
+        PendingChange::Booted | PendingChange::Restarted | PendingChange::Nothing => {}
     }
     let Some(annotated) = &node.current_config else {
         return if seen.introduces_itself || seen.disk.config.is_some() {
@@ -336,6 +341,8 @@ mod tests {
         );
         node.pending = PendingChange::Booted;
         assert_eq!(next(&node, None), AgentStep::ProveBoot);
+        node.pending = PendingChange::Restarted;
+        assert_eq!(next(&node, None), AgentStep::ProveRestart);
     }
 
     #[test]

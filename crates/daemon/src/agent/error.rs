@@ -3,6 +3,7 @@
 use mco_api::vocabulary::events::daemon as event;
 use mco_core::config::problem::InvalidObject;
 use mco_core::rollout::drain::with_obstacle;
+use mco_core::rollout::hooks::HookResult;
 use mco_core::rollout::messages;
 use mco_host::systemd::ServiceAction;
 use thiserror::Error;
@@ -61,10 +62,15 @@ pub enum AgentError {
     #[error("{}", messages::uncordon_timed_out(.0))]
     UncordonTimeout(String),
     #[error(
-        "the update to {config} was rolled back: {because}. Set another target, or create {} to attempt it again",
+        "Reverted: the update to {config} was rolled back: {because}. Set another target, or create {} to attempt it again",
         crate::paths::FORCE_FILE
     )]
     RolledBack { config: String, because: String },
+    #[error("{result}. {outcome}")]
+    Hook {
+        result: Box<HookResult>,
+        outcome: &'static str,
+    },
     #[error(transparent)]
     Apply(Box<ConfigApplyError>),
     #[error(transparent)]
@@ -110,7 +116,8 @@ impl AgentError {
         match self {
             Self::Unreconcilable { .. } => Some(event::FAILED_TO_RECONCILE),
             Self::UnexpectedState { .. } => Some(event::PREFLIGHT_CONFIG_DRIFT_CHECK_FAILED),
-            Self::RolledBack { .. } => Some(event::OS_ROLLED_BACK),
+            Self::RolledBack { .. } => Some(event::REVERTED),
+            Self::Hook { .. } => Some(event::HOOK_FAILED),
             Self::DrainTimeout { .. } => Some(event::FAILED_TO_DRAIN),
             Self::UncordonTimeout(_) => Some(event::FAILED_TO_UNCORDON),
             Self::Once(error) if matches!(**error, OnceError::Unproven(_)) => {

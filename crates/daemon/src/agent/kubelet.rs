@@ -1,8 +1,9 @@
 //! Polls the kubelet's health endpoint and counts consecutive failures.
 //!
-//! Only metrics use the result: an unhealthy kubelet makes its Node NotReady by itself, and the config does not depend
-//! on it. One connection is kept alive, so that a poll costs an idle daemon next to nothing.
+//! The metrics use the result; an unhealthy kubelet makes its Node NotReady by itself. Changes are proven with a check of
+//! their own, see [`crate::guard`]. One connection is kept alive, so that a poll costs an idle daemon next to nothing.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -96,6 +97,12 @@ impl HealthEndpoint {
     }
 }
 
+impl fmt::Display for HealthEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.host, self.path)
+    }
+}
+
 /// Why a health check failed.
 #[derive(Debug, Error)]
 enum Unwell {
@@ -142,6 +149,18 @@ pub(super) async fn watch(check: KubeletCheck, health: Arc<Health>, stop: Cancel
             }
         }
         health.metrics.kubelet_failures(failures);
+    }
+}
+
+/// Polls once, with a time limit; returns why the kubelet is not healthy.
+pub(crate) async fn probe_kubelet(endpoint: HealthEndpoint, limit: Duration) -> Result<(), String> {
+    let mut kubelet = Kubelet {
+        endpoint,
+        connection: None,
+    };
+    match tokio::time::timeout(limit, kubelet.probe()).await {
+        Ok(probed) => probed.map_err(|why| why.to_string()),
+        Err(_) => Err(format!("no response within {} s", limit.as_secs())),
     }
 }
 
@@ -214,6 +233,7 @@ mod tests {
         assert_eq!(endpoint.addresses, ["[fd00::1]:80".parse().unwrap()]);
         assert_eq!(endpoint.host, "[fd00::1]");
         assert_eq!(endpoint.path, "/?verbose");
+        assert_eq!(endpoint.to_string(), "http://[fd00::1]/?verbose");
         for wrong in [
             "",
             "localhost:10248",

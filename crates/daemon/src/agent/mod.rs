@@ -8,8 +8,10 @@
 
 mod activity;
 mod adopt;
+mod boot;
 mod cluster;
 mod decide;
+mod drift_watch;
 mod error;
 mod events;
 mod health;
@@ -22,6 +24,8 @@ mod options;
 mod progress;
 mod report;
 mod run;
+mod safety;
+mod stage_ahead;
 mod steps;
 mod wake;
 mod work;
@@ -32,6 +36,7 @@ pub use decide::{
     AgentStep, ConfigVersion, DrainStep, Observation, PendingChange, drain_step, next, retry_delay,
 };
 pub use error::AgentError;
+pub(crate) use kubelet::probe_kubelet;
 pub use kubelet::{EndpointError, HealthEndpoint, KubeletCheck};
 pub use on_disk::OnDisk;
 pub use options::AgentOptions;

@@ -1,6 +1,7 @@
 //! Progress notes that blocking work sends to the event loop: progress phases and events.
 
 use mco_api::vocabulary::events::daemon as event;
+use mco_core::rollout::hooks::HookResult;
 use mco_core::rollout::node_progress::UpdatePhase;
 use mco_host::os::OsChange;
 
@@ -10,6 +11,7 @@ use crate::config::NodeConfig;
 pub(super) enum Note {
     Phase(UpdatePhase),
     Event { reason: &'static str, message: String },
+    Hooks(Vec<HookResult>),
 }
 
 impl From<UpdatePhase> for Note {

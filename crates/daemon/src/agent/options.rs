@@ -6,12 +6,10 @@ use std::time::Duration;
 use mco_http::metrics::ScrapeAccess;
 
 use super::kubelet::KubeletCheck;
+use crate::guard::{self, GuardOptions};
 
 /// The grace period after a stop: shorter than the five seconds after which callers expect a component to have exited.
 const GRACE: Duration = Duration::from_secs(4);
-
-/// Kubelets of large nodes are ready some minutes after a boot; an administrator looks at a node that takes longer.
-const HEALTH_DEADLINE: Duration = Duration::from_mins(15);
 
 #[derive(Debug, Clone)]
 pub struct AgentOptions {
@@ -27,8 +25,10 @@ pub struct AgentOptions {
     pub grace: Duration,
     /// Set if nothing else runs in this process, so that an idle agent may release unused memory.
     pub alone: bool,
-    /// How long a new OS deployment may take after its boot until the node is healthy. Then it is rolled back.
+    /// How long a node may take to be healthy with a change, if its Node has no deadline. Then the change is rolled back.
     pub health_deadline: Duration,
+    /// How changes are guarded; `None` on simulated machines.
+    pub guard: Option<GuardOptions>,
 }
 
 impl Default for AgentOptions {
@@ -40,7 +40,8 @@ impl Default for AgentOptions {
             notify_socket: None,
             grace: GRACE,
             alone: false,
-            health_deadline: HEALTH_DEADLINE,
+            health_deadline: guard::DEADLINE,
+            guard: None,
         }
     }
 }

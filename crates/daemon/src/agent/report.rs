@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use mco_api::vocabulary::annotations::{DRIFT, STAGED_CONFIG, node as annotation};
+use mco_api::vocabulary::annotations::{DRIFT, HOOKS, STAGED_CONFIG, node as annotation};
 use mco_api::vocabulary::node_state;
 use mco_core::rollout::NodeAnnotations;
+use mco_core::rollout::hooks::{self, HookResult};
 use serde_json::json;
 
 use super::on_disk::OnDisk;
@@ -102,6 +103,11 @@ pub fn introduction(installed: Option<&BTreeMap<String, String>>, disk: &OnDisk)
         .into_iter()
         .filter_map(|(key, value)| Some((key.to_owned(), value.clone()?)))
         .collect()
+}
+
+/// Returns the annotation with the results of the hooks of the last update.
+pub fn hooks(results: &[HookResult]) -> NodeReport {
+    NodeReport::from([(HOOKS, Some(hooks::annotation(results, LONGEST_LIST)))])
 }
 
 /// Returns the annotation with the config whose OS is staged before the node's turn.

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use mco_api::ControllerConfig;
 use mco_api::vocabulary::events::daemon as event;
 use mco_core::rollout::NodeAnnotations;
+use mco_core::rollout::hooks::HookResult;
 use mco_core::rollout::node_progress::UpdatePhase;
 use mco_host::os::OsRelease;
 use mco_host::{Machine, ServiceManager};
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::activity::ActivityReporter;
+use super::boot::HealthGate;
 use super::cluster::AgentClient;
 use super::decide::{ConfigVersion, retry_delay};
 use super::error::AgentError;
@@ -33,6 +35,7 @@ use super::progress::ProgressReporter;
 use super::report::{self, NodeFailure, NodeReport};
 use super::wake::{ClusterChange, ClusterChanges, cluster_changes};
 use crate::drift::{DriftCheck, DriftError, HealBudget, Monitor};
+use crate::guard::GuardOptions;
 use crate::{disk, footprint, once};
 
 /// The idle time after which unused memory is released: no event for this long probably means none for a long time.
@@ -120,8 +123,10 @@ pub(super) struct Agent {
     pub started: Instant,
     pub failures: u32,
     pub health_deadline: Duration,
-    /// When this process first saw that the node is not healthy with its new OS.
-    pub booted_at: Option<Instant>,
+    pub gate: HealthGate,
+    /// The hooks of the last update.
+    pub hooks: Vec<HookResult>,
+    pub guard: Option<GuardOptions>,
     pub stage_ahead_at: StageAhead,
 }
 
@@ -196,7 +201,9 @@ impl Agent {
             started: Instant::now(),
             failures: 0,
             health_deadline: options.health_deadline,
-            booted_at: None,
+            gate: HealthGate::default(),
+            hooks: Vec::new(),
+            guard: options.guard.clone(),
             stage_ahead_at: StageAhead::NotWanted,
             machine,
         }
@@ -214,7 +221,9 @@ impl Agent {
             "waiting for the Node to be created in the cluster",
             None,
         );
-        let mut pause = Pause::UntilNews;
+        // Without its Node no step is run, but a change that is not confirmed must not wait for it.
+        let left = self.revert_unreachable().await.unwrap_or_default();
+        let mut pause = left.map_or(Pause::UntilNews, Pause::after);
         loop {
             let Some(wake) = self.wait(&mut news, pause, options.alone, stop).await? else {
                 return Ok(());
@@ -315,7 +324,8 @@ impl Agent {
     /// Runs steps until there is none left.
     async fn sync(&mut self, stop: &CancellationToken) -> Result<Pause, AgentError> {
         if self.node.is_none() {
-            return Ok(Pause::UntilNews);
+            let left = self.revert_unreachable().await?;
+            return Ok(left.map_or(Pause::UntilNews, Pause::after));
         }
         self.restore_progress().await;
         loop {
@@ -440,6 +450,7 @@ impl Agent {
             match note {
                 Note::Phase(phase) => self.report_phase(&phase).await,
                 Note::Event { reason, message } => self.events.normal(reason, message),
+                Note::Hooks(results) => self.report_hooks(results).await,
             }
         }
         task.await?

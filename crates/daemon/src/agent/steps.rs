@@ -1,5 +1,6 @@
 //! Executes the steps of [`super::decide`], one function each.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,34 +10,23 @@ use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::events::daemon as event;
 use mco_core::config::disruption::PostConfigAction;
 use mco_core::config::rules::AdministratorRules;
+use mco_core::rollout::NodeAnnotations;
 use mco_core::rollout::adoption::AdoptionRequest;
 use mco_core::rollout::drain::DrainVerb;
-use mco_core::rollout::messages::DriftHealed;
 use mco_core::rollout::node_progress::UpdatePhase;
-use mco_core::rollout::{DriftPolicy, NodeAnnotations, NodeHealth, budget, stage_ahead};
-use mco_host::Reboot;
-use tokio::time::Instant;
 
-use super::decide::{AgentStep, ConfigVersion, Observation, PendingChange, next, retry_delay};
+use super::decide::{AgentStep, ConfigVersion, Observation, PendingChange, next};
 use super::error::AgentError;
 use super::on_disk::OnDisk;
-use super::report::{self, NodeFailure, NodeReport};
-use super::run::{AfterStep, Agent, Pause, StageAhead};
-use super::work::{self, AgentUpdateResult, ExaminedBoot};
+use super::report::{self, NodeReport};
+use super::run::{AfterStep, Agent, Pause};
+use super::work::{self, AgentUpdateResult};
 use crate::config::{EMPTY, NodeConfig};
 use crate::custody::Custody;
 use crate::disk;
-use crate::drift::{self, Monitor};
+use crate::guard::{self, RequiredHealth};
 use crate::live;
-use crate::once::OnceError;
 use crate::revert;
-use crate::validate::{self, Mismatch};
-
-/// The shutdown timeout: a machine that is still up after this long was not rebooted. Shutdowns may be slow.
-const LONGEST_SHUTDOWN: Duration = Duration::from_mins(15);
-
-/// How often the health of a node with a new OS is read. Its Node changes too often to be watched for it.
-const HEALTH_POLL: Duration = Duration::from_secs(5);
 
 impl Agent {
     /// Runs one step.
@@ -97,8 +87,9 @@ impl Agent {
             }
             AgentStep::AwaitController { request } => self.await_controller(&request),
             AgentStep::Introduce => self.introduce(&seen.disk).await,
-            AgentStep::Reboot { because } => self.reboot(because).await,
+            AgentStep::Reboot { because } => self.reboot_into(because, seen.forced).await,
             AgentStep::ProveBoot => self.prove_boot(seen.disk).await,
+            AgentStep::ProveRestart => self.prove_restart(seen.disk).await,
             AgentStep::Update { from, to } => self.update(seen, from, to).await,
             AgentStep::RequestUncordon { config } => {
                 self.write(&report::request_uncordon(&config)).await?;
@@ -152,83 +143,6 @@ impl Agent {
         Ok(AfterStep::Again)
     }
 
-    async fn reboot(&mut self, because: String) -> Result<AfterStep, AgentError> {
-        self.report_phase(&UpdatePhase::RebootPending).await;
-        let action = NodeReport::from([(
-            annotation::POST_CONFIG_ACTION,
-            Some(annotation::REBOOTING.to_owned()),
-        )]);
-        // The annotation is informational; a node whose API server is unreachable must still reboot.
-        if let Err(error) = self.write(&action).await {
-            tracing::warn!(%error, "could not annotate the node before the reboot");
-        }
-        self.events.normal(event::REBOOT, because.as_str());
-        tracing::info!(node = self.cluster.node(), because, "initiating reboot");
-        let asked = self
-            .blocking(move |machine| work::reboot(machine, &because))
-            .await
-            .inspect_err(|_| self.health.metrics.reboot_failed())?;
-        match asked {
-            Reboot::Queued => Ok(AfterStep::Wait(Pause::after(LONGEST_SHUTDOWN))),
-            Reboot::Simulated => {
-                // Reset to the state of a new process.
-                self.recovered = false;
-                self.verified = None;
-                Ok(AfterStep::Again)
-            }
-        }
-    }
-
-    async fn prove_boot(&mut self, disk: OnDisk) -> Result<AfterStep, AgentError> {
-        match self.blocking(work::examine_boot).await? {
-            ExaminedBoot::AnotherBoot { because } => return self.reboot(because).await,
-            ExaminedBoot::Matches { new_system: true } => {
-                if let Some(after) = self.gate_on_health().await? {
-                    return Ok(after);
-                }
-            }
-            ExaminedBoot::Matches { new_system: false } => {}
-        }
-        self.blocking(work::confirm_boot).await?;
-        self.booted_at = None;
-        self.health.metrics.system_staged();
-        self.verified = disk.config.map(|config| ConfigVersion {
-            config,
-            image: disk.image,
-        });
-        self.acknowledge_boot().await
-    }
-
-    /// Returns what to do while the node is not healthy with its new OS; `None` once it is.
-    async fn gate_on_health(&mut self) -> Result<Option<AfterStep>, AgentError> {
-        let boot = self
-            .blocking(|machine| Ok(machine.power.boot_id(&machine.root).map_err(OnceError::from)?))
-            .await?;
-        let health = self.cluster.health(&boot.0).await?;
-        let NodeHealth::Unhealthy { why } = health else {
-            return Ok(None);
-        };
-        let since = *self.booted_at.get_or_insert_with(Instant::now);
-        let deadline = since + self.health_deadline;
-        if Instant::now() < deadline {
-            let doing = format!("waiting for the node to become healthy with its new OS: {why}");
-            self.activity.doing(&self.machine.root, &doing, None);
-            return Ok(Some(AfterStep::Wait(Pause::Until(
-                deadline.min(Instant::now() + HEALTH_POLL),
-            ))));
-        }
-        let because = format!(
-            "the node did not become healthy within {} s after the boot of its new OS: {why}",
-            self.health_deadline.as_secs()
-        );
-        self.events.warning(event::OS_ROLLED_BACK, because.as_str());
-        self.booted_at = None;
-        let text = because.clone();
-        self.blocking(move |machine| work::roll_back_boot(machine, &text))
-            .await?;
-        self.reboot(because).await.map(Some)
-    }
-
     /// Best effort: a metric is no reason to degrade.
     async fn measure_packages(&self) {
         match self.blocking(work::unsupported_packages).await {
@@ -238,14 +152,6 @@ impl Agent {
                 .unsupported_packages(self.cluster.node(), count),
             Err(error) => tracing::debug!(%error, "could not count the local changes of the OS"),
         }
-    }
-
-    async fn acknowledge_boot(&mut self) -> Result<AfterStep, AgentError> {
-        self.report_phase(&UpdatePhase::Rebooted).await;
-        self.report_phase(&UpdatePhase::Resumed).await;
-        let action = NodeReport::from([(annotation::POST_CONFIG_ACTION, Some(String::new()))]);
-        self.write(&action).await?;
-        Ok(AfterStep::Again)
     }
 
     async fn update(
@@ -296,7 +202,9 @@ impl Agent {
         } else {
             None
         };
+        let guard = self.guard(&seen.node).await?;
         let update = work::UpdateRequest {
+            guard,
             node: seen.node,
             old,
             new,
@@ -308,6 +216,24 @@ impl Agent {
             .blocking_with_progress(move |machine, notify| work::update(machine, &update, notify))
             .await?;
         self.follow_up(updated, &to, again).await
+    }
+
+    /// Returns the program that guards a change, and what the node must show after it: the checks that it passes now.
+    async fn guard(&self, node: &NodeAnnotations) -> Result<Option<(PathBuf, RequiredHealth)>, AgentError> {
+        let Some(options) = self.guard.clone() else {
+            return Ok(None);
+        };
+        let deadline = node.confirm_deadline().unwrap_or(self.health_deadline);
+        let api_server = match options.api_server {
+            Some(server) => Some(server),
+            None => {
+                self.blocking(|machine| Ok(guard::find_api_server(&machine.root)))
+                    .await?
+            }
+        };
+        let required = RequiredHealth::new(deadline, Some(options.kubelet), api_server);
+        let required = required.passing().await;
+        Ok((!required.is_empty()).then_some((options.program, required)))
     }
 
     /// Returns an error for a target that was rolled back. The node is of use with its former config, so it is uncordoned.
@@ -361,6 +287,11 @@ impl Agent {
                 self.write(&report::request_drain(&to.config)).await?;
             }
             AgentUpdateResult::AwaitingBoot => {}
+            AgentUpdateResult::AwaitingConfirmation { actions } => {
+                if !again {
+                    self.run_post_config_actions(&actions).await;
+                }
+            }
             AgentUpdateResult::Settled { version, actions } => {
                 if !again {
                     self.run_post_config_actions(&actions).await;
@@ -440,32 +371,10 @@ impl Agent {
         })
     }
 
-    /// Validates the machine against its current config before a change. On a mismatch the change fails, unless the
-    /// drift policy is to overwrite drift.
-    async fn preflight(&mut self, config: &NodeConfig) -> Result<(), AgentError> {
-        let compared = config.clone();
-        let mismatches = self
-            .blocking(move |machine| work::compare(machine, &compared))
-            .await?;
-        let Some(message) = validate::unexpected_state(config, &mismatches, self.finalization.as_deref())
-        else {
-            self.health.metrics.no_drift();
-            return Ok(());
-        };
-        match self.drift_policy().await {
-            DriftPolicy::Degrade => Err(AgentError::UnexpectedState {
-                message,
-                differences: validate::causes(&mismatches),
-            }),
-            DriftPolicy::Heal | DriftPolicy::Ignore => {
-                tracing::warn!(cause = %message, "overwriting config drift");
-                Ok(())
-            }
-        }
-    }
-
     async fn report_done(&mut self, disk: &OnDisk, config: &str) -> Result<AfterStep, AgentError> {
-        self.blocking(work::forget_rolled_back).await?;
+        let reached = config.to_owned();
+        self.blocking(move |machine| work::forget_rolled_back_after(machine, &reached))
+            .await?;
         self.write(&report::done(disk)).await?;
         let text = format!("Update completed for config {config} and node has been uncordoned");
         self.events.normal(event::UNCORDON, text);
@@ -506,82 +415,6 @@ impl Agent {
         Ok(AfterStep::Wait(self.stage_next(disk).await))
     }
 
-    /// Stages the OS of the pool's next config while the node waits for its turn. Best effort: a failure is reported when
-    /// the turn comes. Returns how long to wait.
-    async fn stage_next(&mut self, disk: &OnDisk) -> Pause {
-        let waits = self
-            .view()
-            .is_some_and(|view| view.awaits_update && view.desired_image.is_none());
-        if !waits || disk.image.is_some() || !self.machine.os.stages_ahead() {
-            self.stage_ahead_at = StageAhead::NotWanted;
-            return Pause::UntilNews;
-        }
-        match self.stage_ahead_at {
-            StageAhead::Done => Pause::UntilNews,
-            StageAhead::At(time) if Instant::now() < time => Pause::Until(time),
-            StageAhead::NotWanted => match self.next_config(disk).await {
-                Ok(Some((_, delay))) if !delay.is_zero() => {
-                    let time = Instant::now() + delay;
-                    self.stage_ahead_at = StageAhead::At(time);
-                    Pause::Until(time)
-                }
-                Ok(Some((config, _))) => self.stage_now(config).await,
-                Ok(None) | Err(_) => Pause::UntilNews,
-            },
-            StageAhead::At(_) => match self.next_config(disk).await {
-                Ok(Some((config, _))) => self.stage_now(config).await,
-                Ok(None) | Err(_) => Pause::UntilNews,
-            },
-        }
-    }
-
-    /// Returns the config that the pool will send the node to, and when to stage its OS.
-    async fn next_config(&self, disk: &OnDisk) -> Result<Option<(String, Duration)>, AgentError> {
-        let Some(pool) = self.cluster.pool().await? else {
-            return Ok(None);
-        };
-        let target = pool.spec.configuration.reference.name.clone().unwrap_or_default();
-        if target.is_empty() || pool.spec.paused || disk.config.as_deref() == Some(target.as_str()) {
-            return Ok(None);
-        }
-        let members = pool.status.as_ref().map_or(0, |status| status.machine_count);
-        let members = usize::try_from(members).unwrap_or_default();
-        let limit = budget::max_unavailable("", pool.spec.max_unavailable.as_ref(), members).unwrap_or(1);
-        Ok(Some((
-            target,
-            stage_ahead::delay(self.cluster.node(), members, limit),
-        )))
-    }
-
-    async fn stage_now(&mut self, config: String) -> Pause {
-        self.stage_ahead_at = StageAhead::Done;
-        match self.try_stage(&config).await {
-            Ok(true) => {
-                let text =
-                    format!("Changes to OS staged for config {config}, to which the node will be updated");
-                self.events.normal(event::OS_STAGED_AHEAD, text);
-                if let Err(error) = self.write(&report::staged_ahead(&config)).await {
-                    tracing::debug!(%error, "could not report the staged OS");
-                }
-            }
-            Ok(false) => {}
-            Err(error) => {
-                let text = format!("OS of config {config} cannot be staged ahead: {error}");
-                tracing::warn!("{text}");
-                self.events
-                    .warning(event::FAILED_TO_STAGE_AHEAD, report::shortened(&text));
-            }
-        }
-        Pause::UntilNews
-    }
-
-    async fn try_stage(&self, config: &str) -> Result<bool, AgentError> {
-        let object = self.cluster.config(config).await?;
-        let rules = self.cluster.rules().await?;
-        self.blocking(move |machine| work::stage_next(machine, object, &rules))
-            .await
-    }
-
     /// Reports the parts of its config that the machine gets only when it is reinstalled. Best effort: a failure is
     /// retried with the next change.
     async fn report_irreconcilable(&mut self, version: ConfigVersion) {
@@ -599,139 +432,6 @@ impl Agent {
         if is_told {
             self.compared_with_installation = Some(version);
         }
-    }
-
-    pub(super) fn stop_watching(&mut self) {
-        if self.monitor.take().is_some() {
-            tracing::info!(node = self.cluster.node(), "Config Drift Monitor has shut down");
-            self.events.normal(
-                event::CONFIG_DRIFT_MONITOR_STOPPED,
-                "Config Drift Monitor stopped",
-            );
-        }
-    }
-
-    /// Starts the drift monitor for the config on disk. It detects drift on a healthy node, and the repair of a
-    /// degraded one.
-    pub(super) async fn watch_over_disk(&mut self) {
-        let current = self
-            .blocking(|machine| Ok(disk::current_config(&machine.root)?))
-            .await;
-        let started = match current {
-            Ok(Some(config)) => {
-                if self
-                    .monitor
-                    .as_ref()
-                    .is_some_and(|monitor| monitor.config().name() == config.name())
-                {
-                    return;
-                }
-                Monitor::start(Arc::clone(&self.machine), Arc::new(config)).map_err(AgentError::from)
-            }
-            Ok(None) => return,
-            Err(error) => Err(error),
-        };
-        match started {
-            Ok(monitor) => {
-                let text = format!(
-                    "Config Drift Monitor started, watching against {}",
-                    monitor.config().name()
-                );
-                tracing::info!(node = self.cluster.node(), "{text}");
-                self.events.normal(event::CONFIG_DRIFT_MONITOR_STARTED, text);
-                self.monitor = Some(monitor);
-            }
-            Err(error) => tracing::warn!(%error, "could not start the drift monitor"),
-        }
-    }
-
-    async fn drift_policy(&self) -> DriftPolicy {
-        match self.view().and_then(|view| view.drift_policy) {
-            Some(policy) => policy,
-            None => self.cluster.drift_policy().await,
-        }
-    }
-
-    /// Handles a drifted file according to the drift policy. Returns when to retry if the node was degraded.
-    pub(super) async fn react_to_drift(
-        &mut self,
-        mismatches: &[Mismatch],
-    ) -> Result<Option<Pause>, AgentError> {
-        let Some(first) = mismatches.first() else {
-            return Ok(None);
-        };
-        for mismatch in mismatches {
-            // In the message, because text fields are quoted a second time, which would break a search for the
-            // reference's message.
-            tracing::warn!(
-                node = self.cluster.node(),
-                "Config drift detected: {}",
-                mismatch.with_sizes()
-            );
-        }
-        self.note_difference(&first.subject).await;
-        self.health.metrics.drifted();
-        match self.drift_policy().await {
-            DriftPolicy::Ignore => Ok(None),
-            DriftPolicy::Heal if self.heals.spend(self.started.elapsed()) => {
-                self.heal(&first.cause, mismatches.len()).await?;
-                Ok(None)
-            }
-            DriftPolicy::Heal | DriftPolicy::Degrade => {
-                self.degrade_by_drift(&first.cause, &validate::causes(mismatches))
-                    .await?;
-                Ok(Some(Pause::after(retry_delay(self.failures.max(1)))))
-            }
-        }
-    }
-
-    /// Logs the diff of a file to the machine's own journal.
-    async fn note_difference(&self, path: &str) {
-        let Some(config) = self.monitor.as_ref().map(|monitor| Arc::clone(monitor.config())) else {
-            return;
-        };
-        let subject = path.to_owned();
-        let difference = self
-            .blocking(move |machine| Ok(drift::unified(machine, &config, &subject)))
-            .await;
-        if let Ok(Some(text)) = difference {
-            tracing::warn!("diff of {path}:\n{text}");
-        }
-    }
-
-    async fn heal(&mut self, cause: &str, count: usize) -> Result<(), AgentError> {
-        self.stop_watching();
-        self.blocking(|machine| match disk::current_config(&machine.root)? {
-            Some(config) => work::heal(machine, &config),
-            None => Ok(()),
-        })
-        .await?;
-        let healed = DriftHealed {
-            cause: cause.to_owned(),
-            more: count.saturating_sub(1),
-        };
-        self.events
-            .warning(event::CONFIG_DRIFT_DETECTED, healed.to_string());
-        self.health.metrics.no_drift();
-        self.watch_over_disk().await;
-        Ok(())
-    }
-
-    async fn degrade_by_drift(&mut self, cause: &str, differences: &[String]) -> Result<(), AgentError> {
-        self.verified = None;
-        let failing = self.view().is_some_and(NodeAnnotations::is_failing);
-        self.activity.failed(&self.machine.root, cause);
-        // The reason of a failing node is more specific: it names the config that the node was validated against.
-        if !failing {
-            self.events.warning(event::CONFIG_DRIFT_DETECTED, cause);
-            self.write(&report::degraded(NodeFailure::Degraded, cause, differences))
-                .await?;
-            self.report_phase(&UpdatePhase::Failed {
-                error: report::shortened(cause),
-            })
-            .await;
-        }
-        Ok(())
     }
 
     /// Syncs certificates first: without valid ones a node soon cannot do anything else.

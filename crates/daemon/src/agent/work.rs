@@ -1,5 +1,6 @@
 //! The agent's blocking work on its machine, called outside the event loop.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use mco_api::MachineConfig;
@@ -16,13 +17,14 @@ use super::decide::{ConfigVersion, DrainStep, Observation, PendingChange, drain_
 use super::error::AgentError;
 use super::notes::{self, Note};
 use super::on_disk::OnDisk;
-use super::report;
+use super::{report, safety};
 use crate::apply::{self, ApplyRequest, ApplyResult, Circumstances, ConfigApplyError, PreparedApply};
 use crate::boot_proof::{self, BootProof};
 use crate::config::NodeConfig;
 use crate::custody::Custody;
 use crate::disk::{self, DiskError};
 use crate::firstboot;
+use crate::guard::{self, RequiredHealth};
 use crate::once;
 use crate::os_change;
 use crate::os_stage;
@@ -31,7 +33,6 @@ use crate::revert::{self, WayBack};
 use crate::status::StatusError;
 use crate::transaction::{self, JournalPhase, Uninterrupted, read_journal};
 use crate::validate::{self, Mismatch};
-use crate::watchdog;
 
 /// The reboot reason when the force file is present.
 const FORCED: &str = "the force file requests to apply the whole config again";
@@ -47,6 +48,7 @@ pub(super) fn observe(machine: &Machine, node: NodeAnnotations) -> Result<Observ
             }
         }
         Some(journal) if journal.phase == JournalPhase::AwaitingBoot => PendingChange::Booted,
+        Some(journal) if journal.awaits_confirmation() => PendingChange::Restarted,
         _ => PendingChange::Nothing,
     };
     Ok(Observation {
@@ -74,7 +76,9 @@ pub(super) fn recover(machine: &Machine) -> Result<(), AgentError> {
         // The next change prepares them again.
         tracing::warn!(%error, "could not prepare the tools of the operating system");
     }
-    once::settle_past_unproven(machine, &Uninterrupted)?;
+    if once::settle_past_unproven(machine, &Uninterrupted)?.is_none() && has_record(machine)? {
+        guard::disarm(machine).map_err(DiskError::from)?;
+    }
     Ok(())
 }
 
@@ -90,9 +94,10 @@ pub(super) fn finalization_failure(machine: &Machine) -> Result<Option<String>, 
 /// What the machine is like after the boot of a change.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ExaminedBoot {
-    /// The machine matches its config. A new OS still has to prove its use.
+    /// The machine matches its config. It still has to prove its use.
     Matches {
         new_system: bool,
+        required: Option<RequiredHealth>,
     },
     AnotherBoot {
         because: String,
@@ -102,35 +107,31 @@ pub(super) enum ExaminedBoot {
 /// Validates the machine against the config it has booted into.
 pub(super) fn examine_boot(machine: &Machine) -> Result<ExaminedBoot, AgentError> {
     let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? else {
-        return Ok(ExaminedBoot::Matches { new_system: false });
+        return Ok(ExaminedBoot::Matches {
+            new_system: false,
+            required: None,
+        });
     };
     Ok(match boot_proof::examine(machine, &journal, &Uninterrupted)? {
         BootProof::Proven => ExaminedBoot::Matches {
             new_system: journal.os.is_some(),
+            required: journal.health,
         },
         BootProof::AnotherBoot { because } => ExaminedBoot::AnotherBoot { because },
     })
 }
 
-/// Drops the state before the change, with its OS deployment.
-pub(super) fn confirm_boot(machine: &Machine) -> Result<(), AgentError> {
+/// Drops the state before the change, with its OS deployment and its guard.
+pub(super) fn confirm_change(machine: &Machine) -> Result<(), AgentError> {
     let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? else {
         return Ok(());
     };
     transaction::prove(machine, &journal, &Uninterrupted).map_err(ConfigApplyError::from)?;
-    watchdog::disarm(machine).map_err(DiskError::from)?;
+    guard::disarm(machine).map_err(DiskError::from)?;
     if journal.os.is_some()
         && let Err(error) = machine.os.remove_rollback(&machine.root)
     {
         tracing::warn!(%error, "could not remove the previous deployment, which takes space in /boot");
-    }
-    Ok(())
-}
-
-/// Rolls back the OS that has booted. Its config follows after the next boot, which the caller requests.
-pub(super) fn roll_back_boot(machine: &Machine, because: &str) -> Result<(), AgentError> {
-    if let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? {
-        boot_proof::roll_back_system(machine, &journal, because)?;
     }
     Ok(())
 }
@@ -142,9 +143,14 @@ pub(super) fn rolled_back(machine: &Machine, to: &ConfigVersion) -> Result<Optio
     Ok(same.map(|target| target.because))
 }
 
-/// Forgets a rolled back target once the node has reached another one.
+/// Forgets a rolled back target, because it is to be attempted again.
 pub(super) fn forget_rolled_back(machine: &Machine) -> Result<(), AgentError> {
     Ok(boot_proof::forget_rolled_back(machine)?)
+}
+
+/// Forgets a rolled back target once the node has reached a config that is neither this one nor the former one.
+pub(super) fn forget_rolled_back_after(machine: &Machine, reached: &str) -> Result<(), AgentError> {
+    Ok(boot_proof::forget_rolled_back_after(machine, reached)?)
 }
 
 /// Returns the number of local changes of the OS image that no config has made.
@@ -285,6 +291,8 @@ pub(super) struct UpdateRequest {
     pub forced: bool,
     /// Set for an update that reverts from a built image.
     pub way_back: Option<WayBack>,
+    /// The program of the guard, and what the node must show after the update.
+    pub guard: Option<(PathBuf, RequiredHealth)>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -294,6 +302,10 @@ pub(super) enum AgentUpdateResult {
         actions: Vec<PostConfigAction>,
     },
     AwaitingBoot,
+    /// The services were restarted; the node's health is waited for.
+    AwaitingConfirmation {
+        actions: Vec<PostConfigAction>,
+    },
     /// The node must be drained first. Nothing was changed.
     NeedsDrain {
         because: String,
@@ -328,9 +340,6 @@ pub(super) fn update(
     if let Some(way) = &update.way_back {
         prepared = prepared.with_steps(revert::preparation(&machine.root, way, new)?);
     }
-    if watchdog::is_needed(machine.os.backend(), prepared.system_change()) {
-        prepared = prepared.with_steps(watchdog::preparation(&machine.root).map_err(DiskError::from)?);
-    }
     let drain = if update.forced {
         Drain::Needed {
             because: FORCED.to_owned(),
@@ -352,7 +361,11 @@ pub(super) fn update(
     } else {
         Applied::Files
     };
+    if !prepared.is_nothing() {
+        safety::before_apply(machine, update, notify)?;
+    }
     notify(Progress::Applying(applied).into());
+    prepared = safety::arm(machine, prepared, update)?;
     let is_change = !prepared.is_nothing();
     if is_change {
         notify(notes::protected());
@@ -368,7 +381,7 @@ pub(super) fn update(
     if is_change {
         notify(notes::unprotected());
     }
-    let committed = committed?;
+    let committed = safety::after_apply(machine, committed, update, notify)?;
     settle_in(machine)?;
     if let Some(change) = &system {
         notes::os_update_staged(change, old, new)
@@ -386,6 +399,7 @@ pub(super) fn update(
     {
         None | Some(ApplyResult::Done) => Ok(AgentUpdateResult::Settled { version, actions }),
         Some(ApplyResult::AwaitingBoot { .. }) => Ok(AgentUpdateResult::AwaitingBoot),
+        Some(ApplyResult::AwaitingConfirmation) => Ok(AgentUpdateResult::AwaitingConfirmation { actions }),
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{Checkpoints, TransactionFailure, TransactionSubject};
+use crate::guard::RequiredHealth;
 use crate::paths;
 use crate::plan::{ApplyPlan, PlanAction};
 
@@ -38,6 +39,12 @@ pub struct Journal {
     pub restaged: u32,
     #[serde(default)]
     pub aftermath: Aftermath,
+    /// What the node must show before the change is proven. Without it the change is not guarded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<RequiredHealth>,
+    /// Whether the services have been restarted, so that only the health of the node is waited for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settled: bool,
     /// The reason of a reboot that was due before this change and stays due if it is rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owed: Option<String>,
@@ -158,6 +165,8 @@ impl Journal {
             deployment: None,
             restaged: 0,
             aftermath: subject.aftermath,
+            health: subject.health,
+            settled: false,
             owed: subject.reboot_owed,
             swapping_began: false,
             os_touched: false,
@@ -189,6 +198,8 @@ impl Journal {
             .map(|change| *change);
         self.deployment = None;
         self.because = None;
+        self.health = None;
+        self.settled = false;
         self.aftermath = Aftermath {
             services: Vec::new(),
             reboot: Some(because),
@@ -212,6 +223,11 @@ impl Journal {
     /// Sets the reason of a reboot that is due after a rollback; without one none is.
     pub(crate) fn owe(&mut self, because: Option<String>) {
         self.owed = because;
+    }
+
+    /// Returns whether the change is in place and only waits for the health of the node.
+    pub fn awaits_confirmation(&self) -> bool {
+        self.phase == JournalPhase::Swapped && self.settled
     }
 
     /// Returns the number of changed paths.

@@ -21,6 +21,7 @@ use mco_host::os::{OsChange, OsError};
 use mco_host::{AccountError, FsError, Machine, PowerError};
 use thiserror::Error;
 
+use crate::guard::RequiredHealth;
 use crate::os_stage;
 use crate::plan::ApplyPlan;
 use crate::target::TargetError;
@@ -37,6 +38,8 @@ pub struct TransactionSubject {
     pub aftermath: Aftermath,
     /// Why a reboot was due before this change, if it was.
     pub reboot_owed: Option<String>,
+    /// What the node must show before the change is proven.
+    pub health: Option<RequiredHealth>,
 }
 
 #[derive(Debug, Error)]
@@ -125,6 +128,17 @@ pub fn await_boot(
     }
     journal.boot = boot;
     Ok(journal.enter(machine, JournalPhase::AwaitingBoot, checkpoints)?)
+}
+
+/// Marks the change as waiting for the health of the node, after its services were restarted.
+pub fn await_confirmation(
+    machine: &Machine,
+    journal: &mut Journal,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), TransactionFailure> {
+    journal.settled = true;
+    journal.boot = machine.power.boot_id(&machine.root)?;
+    Ok(journal.enter(machine, JournalPhase::Swapped, checkpoints)?)
 }
 
 /// Commits the new state: removes the old contents and the journal.

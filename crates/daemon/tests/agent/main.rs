@@ -16,6 +16,8 @@ mod certificates;
 mod drains;
 mod drift;
 mod failures;
+mod guard;
+mod hooks;
 mod images;
 mod install;
 mod kubelet;

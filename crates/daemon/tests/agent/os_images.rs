@@ -92,11 +92,7 @@ async fn an_image_is_staged_before_the_drain_and_not_pulled_again_after_it() {
         log.contains(&"rpm-ostree cleanup -r".to_owned()),
         "the previous deployment is removed"
     );
-    assert!(
-        !world
-            .path("/etc/systemd/system/machine-config-daemon-rollback.timer")
-            .exists()
-    );
+    assert!(!world.path("/etc/systemd/system/mco-guard.service").exists());
     world.stop_daemon().await;
 }
 

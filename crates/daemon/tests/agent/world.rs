@@ -30,6 +30,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::doubled;
+use crate::hooks::OfDirectory;
 use crate::install;
 use crate::support;
 
@@ -52,6 +53,8 @@ pub struct World {
     pub broken_os: Option<support::BrokenOs>,
     /// The doubles of an rpm-ostree machine.
     pub double: Option<OsDouble>,
+    /// The programs of the machine run; otherwise all of them succeed.
+    pub runs_programs: bool,
     daemon: Option<(CancellationToken, JoinHandle<Result<(), AgentError>>)>,
 }
 
@@ -95,6 +98,7 @@ impl World {
             image_based: false,
             broken_os: None,
             double: None,
+            runs_programs: false,
             daemon: None,
         };
         for definition in mco_api::crds() {
@@ -189,6 +193,9 @@ impl World {
         }
         if let Some(double) = &self.double {
             doubled::use_double(&mut machine, double, OsTools::RpmOstree);
+        }
+        if self.runs_programs {
+            machine.programs = Box::new(OfDirectory(self.root.path().to_owned()));
         }
         machine
     }

@@ -83,6 +83,28 @@ impl Root {
         self.sync_open_file(&copy, to).map_err(failure)
     }
 
+    /// Copies the contents of an open file of any filesystem to a path that must not exist yet, and syncs it. It gets the
+    /// security label of `label_of` if that exists.
+    pub fn import_file(
+        &self,
+        source: &mut File,
+        path: &RootedPath,
+        attributes: Attributes,
+        label_of: &RootedPath,
+    ) -> Result<(), FsError> {
+        let mut file = self.create(path)?;
+        self.set_attributes(&file, path, attributes)
+            .map_err(failed("set attributes of", path))?;
+        self.copy_label(label_of, &file)?;
+        let failure = |source| FsError::Failed {
+            attempted: "write file",
+            path: path.to_string(),
+            source,
+        };
+        io::copy(source, &mut file).map_err(failure)?;
+        self.sync_open_file(&file, path).map_err(failure)
+    }
+
     /// Syncs a file that was written with [`Durability::Later`].
     pub fn sync_file(&self, path: &RootedPath) -> Result<(), FsError> {
         match self.open_file(path)? {

@@ -67,6 +67,22 @@ impl Containerd {
     }
 }
 
+impl Containerd {
+    /// Older releases keep the label, but do not report it to the kubelet, which may then remove the image.
+    fn check_pinned(&self, socket: &str, images: &BTreeSet<String>) -> Result<(), RuntimeError> {
+        if images.is_empty() {
+            return Ok(());
+        }
+        let pinned = crictl::pinned_images(self.commands.as_ref(), socket).map_err(classified)?;
+        match images.difference(&pinned).next() {
+            None => Ok(()),
+            Some(image) => Err(RuntimeError::Absent(format!(
+                "containerd does not report {image} as pinned, so the kubelet may remove it; upgrade to containerd 1.7"
+            ))),
+        }
+    }
+}
+
 fn location(root: &Root) -> Result<Option<(&'static str, &'static str)>, RuntimeError> {
     for (socket, storage) in LOCATIONS {
         if root.exists(&RootedPath::new(socket).map_err(FsError::from)?)? {
@@ -104,9 +120,11 @@ impl ContainerRuntime for Containerd {
         match self.set_pinned(socket(root)?, images) {
             // A machine without the program has nothing that could be unpinned.
             Err(CommandError::Missing { .. }) if images.is_empty() => Ok(Pinning::Done { changed: false }),
-            pinned => Ok(Pinning::Done {
-                changed: pinned.map_err(classified)?,
-            }),
+            pinned => {
+                let changed = pinned.map_err(classified)?;
+                self.check_pinned(socket(root)?, images)?;
+                Ok(Pinning::Done { changed })
+            }
         }
     }
 }
@@ -129,19 +147,30 @@ mod tests {
     #[test]
     fn images_are_pinned_and_unpinned_by_label_and_only_ours() {
         let (_directory, root) = machine("/run/k3s/containerd/containerd.sock");
-        let recorded = Arc::new(Recorded::answering(&[("ctr", "old@sha256:01\nkept@sha256:02\n")]));
+        let images = r#"{"images": [
+            {"repoDigests": ["kept@sha256:02"], "pinned": true}, {"repoDigests": ["new@sha256:03"], "pinned": true}]}"#;
+        let answers = [("ctr", "old@sha256:01\nkept@sha256:02\n"), ("crictl", images)];
+        let recorded = Arc::new(Recorded::answering(&answers));
         let containerd = Containerd::new(Arc::new(Arc::clone(&recorded)));
         let wanted = BTreeSet::from(["kept@sha256:02".to_owned(), "new@sha256:03".to_owned()]);
         let pinned = containerd.pin(&root, &wanted).unwrap();
         assert_eq!(pinned, Pinning::Done { changed: true });
         let prefix = "ctr --address /run/k3s/containerd/containerd.sock --namespace k8s.io images";
         assert_eq!(
-            recorded.invocations(),
+            recorded.invocations()[..3],
             [
                 format!("{prefix} list --quiet labels.\"mco.dev/pinned\"==true"),
                 format!("{prefix} label new@sha256:03 io.cri-containerd.pinned=pinned mco.dev/pinned=true"),
                 format!("{prefix} label old@sha256:01 io.cri-containerd.pinned= mco.dev/pinned="),
             ]
+        );
+        let old = images.replace("\"pinned\": true", "\"pinned\": false");
+        let old = Recorded::answering(&[("ctr", ""), ("crictl", old.as_str())]);
+        let old = Containerd::new(Arc::new(Arc::new(old)));
+        let error = old.pin(&root, &wanted).unwrap_err().to_string();
+        assert!(
+            error.contains("does not report kept@sha256:02 as pinned"),
+            "{error}"
         );
         let absent = Containerd::new(Arc::new(Arc::new(Recorded::default())));
         let nothing = absent.pin(&root, &BTreeSet::new()).unwrap();

@@ -23,17 +23,31 @@ struct CrictlImages {
 struct CrictlImage {
     #[serde(default)]
     repo_digests: Vec<String>,
+    /// The kubelet's garbage collection keeps the image.
+    #[serde(default)]
+    pinned: bool,
 }
 
 /// Returns every reference by digest that an image is stored under.
 pub(super) fn images(commands: &dyn Commands, socket: &str) -> Result<BTreeSet<String>, CommandError> {
-    let text = run(commands, socket, &["images", "--output", "json"], &[])?;
-    let list: CrictlImages = serde_json::from_str(&text).map_err(|error| CommandError::Unexpected {
-        command: format!("{PROGRAM} images"),
-        why: error.to_string(),
-    })?;
+    let list = list(commands, socket)?;
     let names = list.images.into_iter().flat_map(|image| image.repo_digests);
     Ok(names.collect())
+}
+
+/// Returns those of the images that the runtime reports as pinned.
+pub(super) fn pinned_images(commands: &dyn Commands, socket: &str) -> Result<BTreeSet<String>, CommandError> {
+    let list = list(commands, socket)?;
+    let pinned = list.images.into_iter().filter(|image| image.pinned);
+    Ok(pinned.flat_map(|image| image.repo_digests).collect())
+}
+
+fn list(commands: &dyn Commands, socket: &str) -> Result<CrictlImages, CommandError> {
+    let text = run(commands, socket, &["images", "--output", "json"], &[])?;
+    serde_json::from_str(&text).map_err(|error| CommandError::Unexpected {
+        command: format!("{PROGRAM} images"),
+        why: error.to_string(),
+    })
 }
 
 pub(super) fn pull(

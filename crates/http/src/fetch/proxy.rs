@@ -1,5 +1,7 @@
 //! The proxy of a request: which one, if any, and the tunnel through it.
 
+use std::net::IpAddr;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
@@ -42,6 +44,17 @@ impl ProxySettings {
         }
     }
 
+    /// Connects to a host directly, or through a tunnel of the proxy. Errors do not contain the proxy's URL, which may
+    /// have a password.
+    pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, String> {
+        let Some(proxy) = self.for_host(host) else {
+            let address = (host.trim_matches(['[', ']']), port);
+            let stream = TcpStream::connect(address).await;
+            return stream.map_err(|error| error.to_string());
+        };
+        tunnel(proxy, host, port).await
+    }
+
     /// Returns the URL of the proxy for a host.
     pub(super) fn for_host(&self, host: &str) -> Option<&str> {
         let proxy = self.https_proxy.trim();
@@ -50,7 +63,11 @@ impl ProxySettings {
 
     fn is_direct(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
-        let address = host.trim_matches(['[', ']']).parse().ok();
+        let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+        // The proxy's loopback interface is another one; Go's clients do the same.
+        if host == "localhost" || address.is_some_and(|address| address.is_loopback()) {
+            return true;
+        }
         self.no_proxy.split(',').map(str::trim).any(|entry| {
             let entry = entry.to_ascii_lowercase();
             let domain = entry.trim_start_matches('.');
@@ -141,6 +158,9 @@ mod tests {
             ("10.1.2.3", true),
             ("192.0.2.7", true),
             ("192.0.2.8", false),
+            ("127.0.0.1", true),
+            ("localhost", true),
+            ("[::1]", true),
             ("[fd00::1]", false),
         ] {
             assert_eq!(settings.for_host(host).is_none(), direct, "{host}");

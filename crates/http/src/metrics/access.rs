@@ -42,8 +42,18 @@ impl ScrapeAccess {
     /// Serves metrics over TLS only, to clients that the cluster authorizes to get `/metrics`. The files of the
     /// certificate may appear later and may be replaced at any time.
     pub fn with_files(certificate: &Path, key: &Path, client: kube::Client) -> Result<Self, TlsError> {
+        Self::with_policy(certificate, key, client, &TlsPolicy::new("", &[])?)
+    }
+
+    /// Like [`ScrapeAccess::with_files`], with these versions and cipher suites.
+    pub fn with_policy(
+        certificate: &Path,
+        key: &Path,
+        client: kube::Client,
+        policy: &TlsPolicy,
+    ) -> Result<Self, TlsError> {
         let certificates = Arc::new(ReloadOnHandshake::new(certificate, key));
-        let config = TlsPolicy::new("", &[])?.server_config(certificates, ALPN_HTTP1)?;
+        let config = policy.server_config(certificates, ALPN_HTTP1)?;
         Ok(Self::restricted(config, client))
     }
 

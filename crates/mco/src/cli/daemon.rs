@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use mco_daemon::agent::HealthEndpoint;
 use mco_daemon::member::CaFingerprint;
 use mco_daemon::paths;
+use mco_http::fetch::Network;
 
 use super::metrics::MetricsArguments;
 use super::{OutputFormat, output};
@@ -32,6 +33,8 @@ pub enum DaemonCommand {
     OnceFrom(OnceFrom),
     Validate(DaemonValidate),
     Status(DaemonStatus),
+    #[command(hide = true)]
+    Guard(MachineOptions),
     #[command(hide = true)]
     InRoot(InRoot),
 }
@@ -164,6 +167,10 @@ Examples:
   mco daemon once-from 50-chrony.yaml
   mco daemon once-from node.ign --root /srv/images/node1
   mco daemon once-from 50-chrony.yaml --skip-reboot
+  mco daemon once-from https://configs.example.com/50-chrony.yaml --hash sha256-9f86d0...
+
+A URL must be https, and --hash is required: the configuration is applied only if it has that hash (sha256- or sha512- and
+the hexadecimal digest, as printed by sha256sum). The proxy of the environment is used.
 
 The file is applied as a whole or not at all: what takes effect at first boot
 only (disks, LUKS, users other than core, configs to merge) is refused with its
@@ -172,8 +179,17 @@ not is restored to its original state. If the change needs a reboot, the
 machine reboots unless you use --skip-reboot.")]
 pub struct OnceFrom {
     /// A MachineConfig manifest or an Ignition config.
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE|URL")]
     pub file: PathBuf,
+    /// The hash of the configuration at a URL, such as sha256-9f86d0...
+    #[arg(long, value_name = "HASH")]
+    pub hash: Option<String>,
+    /// A private network that a URL may be fetched from, such as 10.0.0.0/8; can be repeated.
+    #[arg(long = "contents-network", value_name = "CIDR", requires = "hash")]
+    pub contents_networks: Vec<Network>,
+    /// Certificate authorities to trust in addition to the system's, as PEM.
+    #[arg(long, value_name = "FILE", requires = "hash")]
+    pub contents_ca: Option<PathBuf>,
     #[command(flatten)]
     pub machine: MachineOptions,
     /// Never reboot, even if the change takes effect only after a reboot.

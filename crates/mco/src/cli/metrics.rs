@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use mco_http::metrics::ScrapeAccess;
+use mco_http::tls::TlsPolicy;
 
 #[derive(Debug, Clone, Args)]
 pub struct MetricsArguments {
@@ -28,6 +29,22 @@ pub struct MetricsArguments {
         requires = "metrics_cert"
     )]
     pub key: Option<PathBuf>,
+    /// The lowest TLS version for metrics: VersionTLS12 or VersionTLS13.
+    #[arg(
+        long = "metrics-tls-min-version",
+        id = "metrics_tls_min_version",
+        value_name = "VERSION",
+        default_value = "VersionTLS12"
+    )]
+    pub tls_min_version: String,
+    /// TLS cipher suites for metrics by their IANA names, separated by commas; by default all secure ones.
+    #[arg(
+        long = "metrics-tls-cipher-suites",
+        id = "metrics_tls_cipher_suites",
+        value_name = "SUITES",
+        value_delimiter = ','
+    )]
+    pub tls_cipher_suites: Vec<String>,
 }
 
 impl MetricsArguments {
@@ -35,7 +52,10 @@ impl MetricsArguments {
     /// authorizes every scrape.
     pub fn access(&self, client: &kube::Client) -> anyhow::Result<ScrapeAccess> {
         Ok(match (&self.certificate, &self.key) {
-            (Some(certificate), Some(key)) => ScrapeAccess::with_files(certificate, key, client.clone())?,
+            (Some(certificate), Some(key)) => {
+                let policy = TlsPolicy::new(&self.tls_min_version, &self.tls_cipher_suites)?;
+                ScrapeAccess::with_policy(certificate, key, client.clone(), &policy)?
+            }
             _ => ScrapeAccess::default(),
         })
     }

@@ -17,6 +17,7 @@ Examples:
   mco plan -f 50-chrony.yaml
   mco plan -f 50-chrony.yaml -f 51-sshd.yaml --show-contents
   mco plan --delete 50-chrony
+  mco plan -f machineosconfig.yaml --show-contents
   mco plan -f 50-chrony.yaml --manifests cluster/
   mco plan -f 50-worker-chrony.bu
   kustomize build cluster/ | mco plan -f -
@@ -25,6 +26,9 @@ Examples:
 Reads the cluster of your kubeconfig and changes nothing there. With
 --manifests a directory replaces the cluster; Nodes, Pods, PodDisruptionBudgets
 and the disruption policies of a MachineConfiguration in it are used.
+
+For a pool with a MachineOSConfig, shows whether its OS image is built or which one
+is used again, and why; with --show-contents also the Containerfile.
 
 File contents may be secret, so they are shown as sizes and hashes. With
 --show-contents the changed lines of files and units are shown, except of files

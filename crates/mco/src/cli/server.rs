@@ -1,6 +1,6 @@
 //! Options of `mco server` and `mco pointer`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -16,6 +16,7 @@ Examples:
       --cert tls.crt --key tls.key
   mco server --apiserver-url https://api-int.example.com:6443 \\
       --tokens /etc/mcs/tokens.json
+  mco server --fleetlock 0.0.0.0:8080
 
 What is served contains credentials: without --tokens, every client that
 reaches the port gets them.
@@ -51,6 +52,10 @@ pub struct ServerArguments {
     /// of an installation.
     #[arg(long, value_name = "FILE")]
     pub tokens: Option<PathBuf>,
+    /// Serve no configurations, but answer update agents of nodes that speak FleetLock, such as Zincati, on this address,
+    /// over plain HTTP. Their reboots share the budget of the pool.
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["bootstrap_dir", "apiserver_url", "tokens"])]
+    pub fleetlock: Option<SocketAddr>,
     /// Maximum number of concurrent connections; more are answered with 503.
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_connections: u32,

@@ -11,14 +11,17 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use mco_core::config::manifest::LARGEST_FILE;
+use mco_core::config::remote::ContentKey;
 use mco_daemon::agent::{self, AgentOptions, KubeletCheck};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::firstboot::{self, FirstBoot as Completed};
+use mco_daemon::guard::{self, GuardEnd, GuardOptions, GuardTiming};
 use mco_daemon::member::{self, MemberRecord};
 use mco_daemon::once::{self, OnceOutcome as Applied, RebootPolicy};
 use mco_daemon::status::{self, DaemonActivity, DaemonStatusReport};
 use mco_daemon::transaction::Uninterrupted;
 use mco_daemon::validate::{self, FileShape, Mismatch};
+use mco_host::os::OsBackend;
 use mco_host::{HostCommands, Machine};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +34,7 @@ use crate::cli::daemon::{
 use crate::input::count;
 use crate::log::Log;
 use crate::output::{self, CommandOutcome};
+use crate::remote;
 
 /// Timeout of a graceful shutdown, slightly below the pod's termination grace period. An interrupted step is completed
 /// or rolled back by the next start.
@@ -38,6 +42,9 @@ const GRACE: Duration = Duration::from_secs(590);
 
 /// The interval between attempts of a first boot. The kubelet does not start before it is complete.
 const FIRST_BOOT_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The health endpoint of a kubelet, if the machine has one.
+const KUBELET: &str = "http://localhost:10248/healthz";
 
 /// The running program, independent of its path in the container.
 const OWN_PROGRAM: &str = "/proc/self/exe";
@@ -50,8 +57,32 @@ pub fn run(arguments: &Daemon) -> anyhow::Result<CommandOutcome> {
         DaemonCommand::OnceFrom(arguments) => once_from(arguments),
         DaemonCommand::Validate(arguments) => validate(arguments),
         DaemonCommand::Status(arguments) => show_status(arguments),
+        DaemonCommand::Guard(arguments) => guard_change(arguments),
         DaemonCommand::InRoot(arguments) => in_root(arguments),
     }
+}
+
+/// Runs `mco-guard.service`: reverts a config with which the node is not healthy.
+fn guard_change(arguments: &MachineOptions) -> anyhow::Result<CommandOutcome> {
+    Log::start(std::io::stderr);
+    let machine = Arc::new(machine(arguments)?);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .enable_all()
+        .build()
+        .context("cannot start")?;
+    match runtime.block_on(guard::watch(machine, GuardTiming::default()))? {
+        GuardEnd::NotNeeded => tracing::info!("no change waits for its confirmation"),
+        GuardEnd::Healthy => tracing::info!("the node is healthy; the daemon confirms the change"),
+        GuardEnd::Reverted { config, because } => {
+            tracing::error!(
+                config,
+                because,
+                "the config was reverted; the machine is rebooting"
+            )
+        }
+    }
+    Ok(CommandOutcome::Done)
 }
 
 fn start(arguments: &DaemonStart) -> anyhow::Result<CommandOutcome> {
@@ -69,11 +100,21 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<CommandOutcome> {
     let kubeconfig = arguments.kubeconfig.clone();
     let kubelet = kubelet_check(arguments);
     let metrics = arguments.metrics.clone();
+    let is_guarded = runs(&arguments.machine);
+    let kubelet_endpoint = arguments.kubelet_healthz_endpoint.to_string();
     serve(metrics.listen, |options, stop| async move {
-        let client = client(kubeconfig.as_deref()).await?;
+        let config = client_config(kubeconfig.as_deref()).await?;
+        // The address in a pod exists only as long as a kubelet runs.
+        let api_server = kubeconfig.and_then(|_| guard::host_and_port(&config.cluster_url.to_string()));
+        let client = kube::Client::try_from(config)?;
         let options = AgentOptions {
             metrics_access: metrics.access(&client)?,
             kubelet,
+            guard: is_guarded.then(|| GuardOptions {
+                program: OWN_PROGRAM.into(),
+                kubelet: kubelet_endpoint,
+                api_server,
+            }),
             ..options
         };
         Ok(agent::run(client, machine, node, options, stop).await?)
@@ -93,8 +134,18 @@ pub fn keep(
     membership: MemberRecord,
     metrics_listen: Option<SocketAddr>,
 ) -> anyhow::Result<CommandOutcome> {
+    let is_guarded = machine.os.backend() != OsBackend::Simulated;
     serve(metrics_listen, |options, stop| async move {
         let client = join::client(&machine).await?;
+        let options = AgentOptions {
+            // Without a kubelet: only the way to the API server is checked.
+            guard: is_guarded.then(|| GuardOptions {
+                program: OWN_PROGRAM.into(),
+                kubelet: KUBELET.to_owned(),
+                api_server: None,
+            }),
+            ..options
+        };
         Ok(member::run(client, machine, &membership, options, stop).await?)
     })
 }
@@ -139,8 +190,8 @@ where
     Ok(CommandOutcome::Done)
 }
 
-async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
-    let config = match kubeconfig {
+async fn client_config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
+    Ok(match kubeconfig {
         Some(path) => {
             let file =
                 Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -149,8 +200,7 @@ async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
         None => kube::Config::infer()
             .await
             .context("cannot find out how to reach the cluster")?,
-    };
-    Ok(kube::Client::try_from(config)?)
+    })
 }
 
 /// Returns whether the options refer to a real machine, and not to a directory that simulates one.
@@ -241,14 +291,14 @@ fn in_root(arguments: &InRoot) -> anyhow::Result<CommandOutcome> {
 
 fn once_from(arguments: &OnceFrom) -> anyhow::Result<CommandOutcome> {
     let file = arguments.file.display().to_string();
-    let size = fs::metadata(&arguments.file)
-        .with_context(|| format!("cannot read {file}"))?
-        .len();
-    if size > LARGEST_FILE as u64 {
-        bail!("{file}: {size} bytes are too much for a configuration; the limit is {LARGEST_FILE} bytes");
-    }
-    let bytes = fs::read(&arguments.file).with_context(|| format!("cannot read {file}"))?;
-    let config = NodeConfig::from_document(&file, &bytes)?;
+    let bytes = if file.contains("://") {
+        fetched(&file, arguments)?
+    } else {
+        read(&file, arguments)?
+    };
+    // The name of a config is that of its file, without what follows the path of a URL.
+    let name = file.split(['?', '#']).next().unwrap_or(&file);
+    let config = NodeConfig::from_document(name, &bytes)?;
     let reboots = reboot_policy(arguments.skip_reboot);
     let applied = once::apply(&machine(&arguments.machine)?, &config, reboots, &Uninterrupted)
         .with_context(|| format!("{} was not applied", config.name()))?;
@@ -264,6 +314,33 @@ fn once_from(arguments: &OnceFrom) -> anyhow::Result<CommandOutcome> {
         }
     })?;
     Ok(CommandOutcome::Done)
+}
+
+fn fetched(url: &str, arguments: &OnceFrom) -> anyhow::Result<Vec<u8>> {
+    let Some(hash) = &arguments.hash else {
+        bail!("a configuration at a URL is applied only if it has the hash that --hash names");
+    };
+    let (authorities, networks) = (arguments.contents_ca.as_deref(), &arguments.contents_networks);
+    remote::fetch_verified(url, hash, authorities, networks)
+}
+
+fn read(file: &str, arguments: &OnceFrom) -> anyhow::Result<Vec<u8>> {
+    let size = fs::metadata(&arguments.file)
+        .with_context(|| format!("cannot read {file}"))?
+        .len();
+    if size > LARGEST_FILE as u64 {
+        bail!("{file}: {size} bytes are too much for a configuration; the limit is {LARGEST_FILE} bytes");
+    }
+    let bytes = fs::read(&arguments.file).with_context(|| format!("cannot read {file}"))?;
+    if let Some(hash) = &arguments.hash {
+        let key = ContentKey {
+            hash: hash.clone(),
+            compression: String::new(),
+        };
+        key.verify(&bytes)
+            .with_context(|| format!("{file} is not applied"))?;
+    }
+    Ok(bytes)
 }
 
 fn validate(arguments: &DaemonValidate) -> anyhow::Result<CommandOutcome> {
@@ -328,6 +405,7 @@ fn lines(status: &DaemonStatusReport) -> String {
         }
         DaemonActivity::AwaitingBoot { to, because } => format!("waiting for a boot into {to}: {because}"),
         DaemonActivity::Booted { to } => format!("booted into {to}; not proven yet"),
+        DaemonActivity::Restarted { to } => format!("running with {to}; not confirmed yet"),
     };
     let mut text = String::new();
     let _ = writeln!(text, "config:  {}", status.config.as_deref().unwrap_or("none"));

@@ -12,7 +12,7 @@ use mco_server::http::{DEFAULT_LIMITS, is_pool_name};
 use mco_server::offline::DirectoryBackend;
 use mco_server::{ConfigBackend, ServerSettings};
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, info};
 
 use crate::cli::ServerArguments;
 use crate::log::Log;
@@ -31,6 +31,15 @@ pub fn run(arguments: ServerArguments) -> anyhow::Result<CommandOutcome> {
 }
 
 async fn serve(arguments: ServerArguments, stop: CancellationToken) -> anyhow::Result<()> {
+    if let Some(address) = arguments.fleetlock {
+        let client =
+            kube::Client::try_from(cluster(&arguments).await?).context("cannot connect to the cluster")?;
+        let socket = mco_http::bind(address).await;
+        let socket = socket.with_context(|| format!("cannot listen on {address}"))?;
+        info!(%address, "answering requests of FleetLock");
+        mco_server::fleetlock::serve(socket, client, stop).await;
+        return Ok(());
+    }
     let backend = backend(&arguments).await?;
     let metrics = metrics(&arguments, &backend)?;
     let settings = ServerSettings {
@@ -96,19 +105,21 @@ async fn backend(arguments: &ServerArguments) -> anyhow::Result<ConfigBackend> {
     if api_server_url.is_empty() {
         bail!("--apiserver-url cannot be empty; to serve files without a cluster, use --bootstrap-dir");
     }
-    let config = match &arguments.kubeconfig {
-        Some(path) => {
-            let kubeconfig =
-                Kubeconfig::read_from(path).with_context(|| format!("cannot use {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("cannot use {}", path.display()))?
-        }
-        None => kube::Config::incluster().context("not inside a pod; use --kubeconfig or --bootstrap-dir")?,
-    };
+    let config = cluster(arguments).await?;
     Ok(ConfigBackend::Cluster(ClusterBackend {
         client: kube::Client::try_from(config).context("cannot connect to the cluster")?,
         api_server_url,
         token_directory: arguments.bootstrap_token_dir.clone(),
     }))
+}
+
+/// Returns how to reach the cluster.
+async fn cluster(arguments: &ServerArguments) -> anyhow::Result<kube::Config> {
+    let Some(path) = &arguments.kubeconfig else {
+        return kube::Config::incluster().context("not inside a pod; use --kubeconfig or --bootstrap-dir");
+    };
+    let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("cannot use {}", path.display()))?;
+    kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .with_context(|| format!("cannot use {}", path.display()))
 }

@@ -81,7 +81,7 @@ const FOREIGN: [(&str, &str, &str, &str, &str); 9] = [
     ("config.openshift.io", "v1", "Node", "nodes", "Cluster"),
     (
         "config.openshift.io",
-        "v1alpha1",
+        "v1",
         "CRIOCredentialProviderConfig",
         "criocredentialproviderconfigs",
         "Cluster",

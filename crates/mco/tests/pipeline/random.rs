@@ -313,7 +313,7 @@ fn credential_provider(numbers: &mut Numbers) -> Value {
         "registry.example.com/team",
     ]);
     json!({
-        "apiVersion": "config.openshift.io/v1alpha1", "kind": "CRIOCredentialProviderConfig",
+        "apiVersion": "config.openshift.io/v1", "kind": "CRIOCredentialProviderConfig",
         "metadata": {"name": "cluster"}, "spec": {"matchImages": [image]},
     })
 }

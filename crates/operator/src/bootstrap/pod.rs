@@ -1,8 +1,10 @@
 //! The static pod of a bootstrap machine, which renders the first configurations and serves them to the control plane.
 
 use mco_api::vocabulary::names::component;
+use mco_core::generators::tls_profile::TlsSettings;
 use serde_json::{Value, json};
 
+use crate::manifests::tls_arguments;
 use crate::options::OperatorOptions;
 
 /// Paths of installers on a bootstrap machine.
@@ -29,7 +31,12 @@ impl Default for Places {
     }
 }
 
-pub(super) fn pod(image: &str, places: &Places, options: &OperatorOptions) -> Value {
+pub(super) fn pod(
+    image: &str,
+    places: &Places,
+    options: &OperatorOptions,
+    tls: Option<&TlsSettings>,
+) -> Value {
     let Places {
         manifests,
         rendered,
@@ -45,13 +52,14 @@ pub(super) fn pod(image: &str, places: &Places, options: &OperatorOptions) -> Va
     if let Some(version) = &options.release_version {
         render.push(format!("--payload-version={version}"));
     }
-    let serve = [
+    let mut serve = vec![
         "server".to_owned(),
         format!("--bootstrap-dir={rendered}"),
         format!("--bootstrap-kubeconfig={kubeconfig}"),
         format!("--cert={certificates}/tls.crt"),
         format!("--key={certificates}/tls.key"),
     ];
+    serve.extend(tls_arguments("", tls));
     let readable = |path: &str| json!({"name": volume(path), "mountPath": path, "readOnly": true});
     let container = |name: &str, arguments: &[String], mounts: Value| {
         json!({

@@ -220,3 +220,17 @@ fn what_is_missing_is_named_with_who_names_it() {
                      "metadata": {"name": "../x"}, "spec": {}});
     assert!(refused(&[bad]).contains("is not a valid file name"));
 }
+
+#[test]
+fn the_first_config_server_ignored_the_tls_profile_of_the_manifests() {
+    let pod = |spec: Value| {
+        let inputs = BootstrapInputs {
+            manifests: manifests(&[object("APIServer", "cluster", &spec)]),
+            ..BootstrapInputs::default()
+        };
+        written(&inputs, &options())[POD].clone()
+    };
+    let modern = pod(json!({"tlsSecurityProfile": {"type": "Modern", "modern": {}}}));
+    assert!(modern.contains("- --tls-min-version=VersionTLS13\n"), "{modern}");
+    assert!(!pod(json!({})).contains("tls-min-version"));
+}

@@ -3,7 +3,9 @@
 //! A role cannot restrict a daemon to its own node; [`super::guards`] does. The operator is as powerful as a cluster
 //! administrator: it writes the roles of the others and the DaemonSet that is root on every node.
 
+use mco_api::crd::CompanionKinds;
 use mco_api::vocabulary::names::{self, component};
+use mco_core::generators::registry_pull_secret::SERVICE_ACCOUNT as OS_PULLER;
 use serde_json::{Value, json};
 
 use super::guards::{WEBHOOK, guard_names};
@@ -16,8 +18,11 @@ const ADOPTION_GROUP: &str = "mco.dev";
 const CONFIG_GROUP: &str = "config.openshift.io";
 const OPERATOR_GROUP: &str = "operator.openshift.io";
 const PLAIN_GROUP: &str = "mco.dev";
+const MACHINE_GROUP: &str = "machine.openshift.io";
 /// The service account with which new machines request certificates.
 const BOOTSTRAPPER: &str = "node-bootstrapper";
+/// The role that allows to pull the images of a namespace from the cluster's registry.
+const IMAGE_PULLER: &str = "system:image-puller";
 const NODE_BOOTSTRAPPER: &str = "system-bootstrap-node-bootstrapper";
 const NODE_RENEWAL: &str = "system-bootstrap-node-renewal";
 const SELF_RENEWAL: &str = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient";
@@ -29,6 +34,8 @@ const HOST_NETWORK: &str = "hostnetwork-v2";
 const HOST: &str = "privileged";
 
 pub(super) const READ: &[&str] = &["get", "list", "watch"];
+/// A watch of a kind of which only some objects may be read one by one.
+const LISTED: &[&str] = &["list", "watch"];
 const WRITE: &[&str] = &["create", "update", "patch"];
 
 /// Returns all service accounts, roles and bindings.
@@ -67,7 +74,24 @@ pub fn operands_access(profile: &ClusterProfile) -> Vec<Value> {
         all.extend(at_home(component::SERVER, &server_at_home()));
         all.extend(bootstrapper());
     }
+    if profile.kinds == CompanionKinds::OpenShift {
+        all.extend(os_puller());
+    }
     all
+}
+
+/// Returns the service account with whose credentials nodes pull OS images from the cluster's registry.
+fn os_puller() -> Vec<Value> {
+    vec![
+        service_account(OS_PULLER),
+        json!({
+            "apiVersion": RBAC,
+            "kind": "RoleBinding",
+            "metadata": {"name": OS_PULLER, "namespace": names::NAMESPACE},
+            "roleRef": role_ref("ClusterRole", IMAGE_PULLER),
+            "subjects": [account(OS_PULLER)],
+        }),
+    ]
 }
 
 /// Without labels, because every implementation shares this service account.
@@ -172,7 +196,7 @@ fn operator_installs() -> Vec<Value> {
     ];
     let bindings = [&components[..], &[NODE_BOOTSTRAPPER, NODE_RENEWAL]].concat();
     vec![
-        rule("", &["namespaces"], &[&["get", "create"]]),
+        rule("", &["namespaces"], &[READ, &["create"]]),
         named(
             "",
             &["namespaces"],
@@ -184,7 +208,13 @@ fn operator_installs() -> Vec<Value> {
             &["customresourcedefinitions"],
             &[READ, &["create", "patch"]],
         ),
-        rule(GROUP, &["clusterroles", "clusterrolebindings"], &[&["create"]]),
+        // Watched, so that an unchanged one is not read again. None of them is secret.
+        rule(
+            GROUP,
+            &["clusterroles", "clusterrolebindings"],
+            &[LISTED, &["create"]],
+        ),
+        rule(GROUP, &["roles", "rolebindings"], &[LISTED]),
         named(
             GROUP,
             &["clusterroles"],
@@ -194,7 +224,7 @@ fn operator_installs() -> Vec<Value> {
         named(
             GROUP,
             &["clusterroles"],
-            &["system:node-bootstrapper", SELF_RENEWAL],
+            &["system:node-bootstrapper", SELF_RENEWAL, IMAGE_PULLER],
             &[&["bind"]],
         ),
         named(GROUP, &["clusterrolebindings"], &bindings, &[&["get", "patch"]]),
@@ -211,7 +241,7 @@ fn operator_guards() -> Vec<Value> {
     let policies = guard_names();
     let ours: Vec<&str> = policies.iter().map(String::as_str).chain([WEBHOOK]).collect();
     vec![
-        rule(GROUP, &kinds, &[&["create"]]),
+        rule(GROUP, &kinds, &[LISTED, &["create"]]),
         named(GROUP, &kinds, &ours, &[&["get", "patch"]]),
     ]
 }
@@ -264,6 +294,7 @@ fn operator_reads() -> Vec<Value> {
         rule(
             CONFIG_GROUP,
             &[
+                "apiservers",
                 "infrastructures",
                 "networks",
                 "proxies",
@@ -290,6 +321,13 @@ fn operator_reads() -> Vec<Value> {
             &[READ],
         ),
         named("", &["services"], &["kube-dns"], &[&["get"]]),
+        // Whether the OS of new machines is downloaded.
+        named(
+            "metal3.io",
+            &["provisionings"],
+            &["provisioning-configuration"],
+            &[&["get"]],
+        ),
     ]
 }
 
@@ -311,6 +349,12 @@ fn operator_at_home() -> Vec<Value> {
             &["roles", "rolebindings"],
             &[component::CONTROLLER, component::SERVER, component::OS_BUILDER],
             &[&["get", "patch", "escalate", "bind"]],
+        ),
+        named(
+            "rbac.authorization.k8s.io",
+            &["rolebindings"],
+            &[OS_PULLER],
+            &[&["get", "patch"]],
         ),
     ];
     rules.extend(lease());
@@ -506,6 +550,11 @@ fn controller_reads() -> Vec<Value> {
             ],
             &[READ],
         ),
+        rule(
+            MACHINE_GROUP,
+            &["machinesets", "controlplanemachinesets"],
+            &[READ, &["patch"]],
+        ),
     ]
 }
 
@@ -513,7 +562,7 @@ fn controller_at_home() -> Vec<Value> {
     let mut rules = vec![named(
         "",
         &["configmaps"],
-        &[names::config_map::OS_IMAGE_URL],
+        &[names::config_map::OS_IMAGE_URL, names::config_map::BOOT_IMAGES],
         &[READ],
     )];
     // Fetched contents, whose names are hashes.
@@ -585,30 +634,30 @@ fn server_at_home() -> Vec<Value> {
 
 /// Rules of the operator for user data in the namespace of the machines.
 fn user_data_access() -> Vec<Value> {
-    let metadata = json!({
-        "name": component::OPERATOR,
-        "namespace": names::MACHINE_API_NAMESPACE,
-        "labels": {"k8s-app": component::OPERATOR},
-    });
-    vec![
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names::MACHINE_API_NAMESPACE}}),
-        json!({
+    let namespace = names::MACHINE_API_NAMESPACE;
+    let mut all = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})];
+    for (component, verbs) in [
+        // The Secret's owner is its pool, and setting an owner may require permission to delete the object.
+        (component::OPERATOR, [READ, WRITE, &["delete"]].concat()),
+        // Machines with a new boot image need a current pointer config, and templates name Secrets as they like.
+        (component::CONTROLLER, vec!["get", "patch"]),
+    ] {
+        let metadata = json!({"name": component, "namespace": namespace, "labels": {"k8s-app": component}});
+        all.push(json!({
             "apiVersion": RBAC,
             "kind": "Role",
             "metadata": metadata,
-            "rules": [
-                // The Secret's owner is its pool, and setting an owner may require permission to delete the object.
-                rule("", &["secrets"], &[READ, WRITE, &["delete"]]),
-            ],
-        }),
-        json!({
+            "rules": [rule("", &["secrets"], &[&verbs])],
+        }));
+        all.push(json!({
             "apiVersion": RBAC,
             "kind": "RoleBinding",
             "metadata": metadata,
-            "roleRef": role_ref("Role", component::OPERATOR),
-            "subjects": [account(component::OPERATOR)],
-        }),
-    ]
+            "roleRef": role_ref("Role", component),
+            "subjects": [account(component)],
+        }));
+    }
+    all
 }
 
 /// Returns the binding with which new machines may request a certificate.

@@ -2,10 +2,12 @@
 //! our processes serve with certificates that the operator issues, and have the cluster review the scraper's token.
 
 use mco_api::vocabulary::names::{self, component};
+use mco_core::generators::tls_profile::TlsSettings;
 use serde_json::{Value, json};
 
 use super::access::{RBAC, READ, role_ref, rule};
 use super::metadata;
+use super::workloads::tls_arguments;
 use crate::steps::serving::BUNDLE_KEY;
 
 /// The CA of all metrics certificates: a Secret, and a ConfigMap with the bundle for scrapers.
@@ -74,12 +76,14 @@ impl Scraped {
 }
 
 /// Returns the arguments of a process with a mounted certificate.
-pub(super) fn arguments(port: u16) -> [String; 3] {
-    [
+pub(super) fn arguments(port: u16, tls: Option<&TlsSettings>) -> Vec<String> {
+    let mut arguments = vec![
         format!("--metrics-listen=[::]:{port}"),
         format!("--metrics-cert={DIRECTORY}/tls.crt"),
         format!("--metrics-key={DIRECTORY}/tls.key"),
-    ]
+    ];
+    arguments.extend(tls_arguments("metrics-", tls));
+    arguments
 }
 
 /// Returns the rules with which a process reviews a scraper's token.

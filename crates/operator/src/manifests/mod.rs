@@ -15,6 +15,7 @@ use std::fmt::Write as _;
 use mco_api::ClusterBase;
 use mco_api::machine_configuration::LogLevel;
 use mco_api::vocabulary::{labels, names};
+use mco_core::generators::tls_profile::TlsSettings;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -28,10 +29,10 @@ pub use guards::{WebhookEndpoint, guards, webhook_configuration};
 pub(crate) use metrics::{METRICS_AUTHORITY, SCRAPED, Scraped};
 pub use network::network_policies;
 pub use object_guards::ParameterKinds;
-pub(crate) use workloads::SERVER_TOKENS_KEY;
 pub use workloads::{
     LOG_LEVEL_VARIABLE, builder, controller, daemon, operator, server, single_node_controller,
 };
+pub(crate) use workloads::{SERVER_TOKENS_KEY, tls_arguments};
 
 /// The settings of an installation.
 #[derive(Clone, Debug)]
@@ -52,6 +53,8 @@ pub struct ManifestSettings {
     pub profile: ClusterProfile,
     /// The base that the administrator has chosen; `None` leaves it to the operator, which keeps the stored one.
     pub chosen_base: Option<ClusterBase>,
+    /// The TLS versions and cipher suites of the API server, which the components follow; `None` for their defaults.
+    pub tls: Option<TlsSettings>,
 }
 
 #[derive(Debug, Error)]

@@ -4,6 +4,7 @@ use mco_api::crd::CompanionKinds;
 use mco_api::machine_configuration::LogLevel;
 use mco_api::vocabulary::labels;
 use mco_api::vocabulary::names::{self, component};
+use mco_core::generators::tls_profile::TlsSettings;
 use serde_json::{Value, json};
 
 use super::metrics::push;
@@ -91,7 +92,7 @@ pub fn builder(settings: &ManifestSettings) -> Vec<Value> {
     if !settings.builder_image.is_empty() {
         arguments.push(format!("--builder-image={}", settings.builder_image));
     }
-    arguments.extend(metrics::arguments(METRICS_PORT));
+    arguments.extend(metrics::arguments(METRICS_PORT, settings.tls.as_ref()));
     let mut container = container(
         component::OS_BUILDER,
         settings,
@@ -130,7 +131,7 @@ pub fn single_node_controller(settings: &ManifestSettings) -> Vec<Value> {
 /// minutes.
 pub fn controller(settings: &ManifestSettings) -> Vec<Value> {
     let mut arguments = vec!["controller".to_owned()];
-    arguments.extend(metrics::arguments(METRICS_PORT));
+    arguments.extend(metrics::arguments(METRICS_PORT, settings.tls.as_ref()));
     if !settings.templates_image.is_empty() {
         arguments.push(format!("--templates={TEMPLATES}"));
     }
@@ -200,7 +201,7 @@ fn templates_copier(image: &str) -> Value {
 /// Returns the daemons' DaemonSet, which is privileged because it changes its hosts.
 pub fn daemon(settings: &ManifestSettings) -> Vec<Value> {
     let mut arguments = ["daemon", "start", "--root=/rootfs"].map(str::to_owned).to_vec();
-    arguments.extend(metrics::arguments(DAEMON_METRICS_PORT));
+    arguments.extend(metrics::arguments(DAEMON_METRICS_PORT, settings.tls.as_ref()));
     let mut container = container(
         component::DAEMON,
         settings,
@@ -244,7 +245,8 @@ pub fn server(settings: &ManifestSettings) -> Vec<Value> {
         "--key=/etc/ssl/mcs/tls.key".to_owned(),
         "--bootstrap-token-dir=/etc/mcs/bootstrap-token".to_owned(),
     ];
-    arguments.extend(metrics::arguments(SERVER_METRICS_PORT));
+    arguments.extend(tls_arguments("", settings.tls.as_ref()));
+    arguments.extend(metrics::arguments(SERVER_METRICS_PORT, settings.tls.as_ref()));
     let requires_tokens = settings.ignition_tokens == IgnitionTokens::Required;
     if requires_tokens {
         arguments.push(format!("--tokens={SERVER_TOKENS_DIRECTORY}/{SERVER_TOKENS_KEY}"));
@@ -351,6 +353,21 @@ fn log_level(settings: &ManifestSettings) -> Option<Value> {
         LogLevel::Normal => None,
         level => Some(json!({"name": LOG_LEVEL_VARIABLE, "value": level.name()})),
     }
+}
+
+/// Returns the options for the TLS versions and cipher suites of an endpoint, whose options have this prefix.
+pub(crate) fn tls_arguments(prefix: &str, tls: Option<&TlsSettings>) -> Vec<String> {
+    let Some(tls) = tls else {
+        return Vec::new();
+    };
+    let mut arguments = vec![format!("--{prefix}tls-min-version={}", tls.min_version)];
+    if !tls.cipher_suites.is_empty() {
+        arguments.push(format!(
+            "--{prefix}tls-cipher-suites={}",
+            tls.cipher_suites.join(",")
+        ));
+    }
+    arguments
 }
 
 /// Returns the operator's arguments about what is installed.

@@ -9,7 +9,7 @@ use mco_api::vocabulary::names;
 use mco_core::config::semantic;
 use serde_json::Value;
 
-use crate::cluster::{ClusterError, OperatorClient, failed, metadata, own_fields};
+use crate::cluster::{ClusterError, OperatorClient, failed, metadata, own_fields, to_value};
 use crate::manifests;
 use crate::profile::ClusterProfile;
 
@@ -39,21 +39,32 @@ pub async fn definitions(cluster: &OperatorClient, kinds: CompanionKinds) -> Res
         CompanionKinds::OpenShift => (own_crds(), companion_crds()),
         CompanionKinds::Plain => (plain_crds(), Vec::new()),
     };
+    let mut changed = Vec::new();
     for definition in &own {
-        let wanted = serde_json::to_value(definition).map_err(|source| ClusterError::Encode {
-            object: "a CustomResourceDefinition".to_owned(),
-            source,
-        })?;
+        let wanted = to_value(definition)?;
+        if cluster.is_unchanged(&wanted)? {
+            continue;
+        }
+        changed.push(definition);
+        let comparison = cluster.compare(&wanted)?;
         let found = cluster.present(&wanted).await?;
-        let found = found.map(|found| serde_json::to_value(&found).unwrap_or_default());
-        if !found.is_some_and(|found| is_left_alone(&found, &wanted)) {
-            cluster.apply(&wanted).await?;
+        let is_left_alone = found.as_ref().is_some_and(|found| {
+            let found = serde_json::to_value(found).unwrap_or_default();
+            is_left_alone(&found, &wanted)
+        });
+        match found {
+            Some(found) if is_left_alone => cluster.accept(&comparison, &wanted, &found.metadata),
+            _ => cluster.apply(&wanted).await?,
         }
     }
     for definition in &companions {
-        cluster.create_if_absent(definition).await?;
+        let wanted = to_value(definition)?;
+        if !cluster.is_unchanged(&wanted)? {
+            changed.push(definition);
+            cluster.create_if_absent(&wanted).await?;
+        }
     }
-    for definition in own.iter().chain(&companions) {
+    for definition in changed {
         established(cluster, definition.metadata.name.as_deref().unwrap_or_default()).await?;
     }
     Ok(())

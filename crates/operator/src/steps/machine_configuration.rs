@@ -1,21 +1,24 @@
 //! The MachineConfiguration: created if missing. Its spec belongs to the user; its status is written by us and the
 //! controllers.
 
+use jiff::Timestamp;
 use kube::api::Patch;
 use mco_api::crd::CompanionKinds;
 use mco_api::machine_configuration::{
-    BootImageSkewEnforcementStatus, MACHINE_CONFIGURATION_NAME, MachineConfigurationSpec,
+    MACHINE_CONFIGURATION_NAME, MachineConfigurationSpec, MachineConfigurationStatus,
 };
+use mco_api::vocabulary::annotations;
 use mco_api::vocabulary::conditions::{machine_configuration as condition, status};
 use mco_api::{MachineConfiguration, plain};
 use mco_core::config::feature_gates::FeatureGates;
+use mco_core::generators::boot_images::managed::{self, CONTROL_PLANE_GATE};
 use mco_core::generators::boot_images::{self, BootImageContext, BootImageGate, FEATURE_GATE};
+use mco_runtime::patch;
 use serde_json::json;
 use thiserror::Error;
 
 use crate::cluster::{ClusterError, OPERATOR, OperatorClient, failed};
 use crate::facts::ObservedFacts;
-use crate::steps::user_data::Upgrade;
 
 #[derive(Debug, Error)]
 pub enum MachineConfigurationError {
@@ -56,18 +59,38 @@ pub async fn present(
     Ok(object)
 }
 
-/// Writes the status about boot images: the enforcement in effect, and whether they can be updated.
+/// Writes the status about boot images: which machine templates are updated, the enforcement in effect, and whether they
+/// can be updated.
 pub async fn boot_images(
     cluster: &OperatorClient,
     facts: &ObservedFacts,
     release: &str,
     settings: &mut MachineConfiguration,
 ) -> Result<(), MachineConfigurationError> {
-    let enforced = boot_images::enforcement(settings, &surroundings(facts, release));
-    let reported = settings.status.get_or_insert_default();
-    if reported.boot_image_skew_enforcement_status != enforced {
-        write(cluster, enforced.as_ref()).await?;
-        reported.boot_image_skew_enforcement_status = enforced;
+    let gates = gates(facts, release);
+    let infrastructure = facts.infrastructure.as_ref();
+    let control_plane = gates
+        .as_ref()
+        .is_some_and(|gates| gates.is_enabled(CONTROL_PLANE_GATE));
+    let before = settings.status.clone().unwrap_or_default();
+    if let Some(choice) = managed::status(settings, infrastructure, control_plane) {
+        if choice.is_opt_in {
+            record_opt_in(cluster).await?;
+        }
+        settings.status.get_or_insert_default().managed_boot_images_status = Some(choice.managed);
+    }
+    let installed = boot_images::installed_version(facts.cluster_version.as_ref());
+    let context = BootImageContext {
+        gate: gate(facts, gates.as_ref()),
+        infrastructure,
+        installed: &installed,
+        downloads_os: facts.downloads_os,
+    };
+    let enforced = boot_images::enforcement(settings, &context);
+    let status = settings.status.get_or_insert_default();
+    status.boot_image_skew_enforcement_status = enforced;
+    if *status != before {
+        write(cluster, &before, status).await?;
     }
     match updates_failing(settings) {
         Some(why) => Err(MachineConfigurationError::BootImages(why.to_owned())),
@@ -84,53 +107,51 @@ pub fn obstacle(settings: &MachineConfiguration) -> Option<String> {
     )
 }
 
-/// Returns whether new machines support the current version of pointer configs, which requires updated boot images.
-pub fn upgrade(settings: &MachineConfiguration) -> Upgrade {
-    let status = settings.status.as_ref();
-    let enforced = status.and_then(|status| status.boot_image_skew_enforcement_status.as_ref());
-    if boot_images::are_kept_current(enforced) {
-        Upgrade::ToPresent
-    } else {
-        Upgrade::Never
+/// Returns the feature gates of the release; `None` in a cluster without any.
+fn gates(facts: &ObservedFacts, release: &str) -> Option<FeatureGates> {
+    let object = facts.feature_gate.as_ref()?;
+    let of_release = FeatureGates::of_version(object, release).ok();
+    of_release.or_else(|| FeatureGates::of_only_version(object))
+}
+
+fn gate(facts: &ObservedFacts, gates: Option<&FeatureGates>) -> BootImageGate {
+    match (&facts.feature_gate, gates) {
+        (None, _) => BootImageGate::Absent,
+        (Some(_), Some(gates)) if gates.is_enabled(FEATURE_GATE) => BootImageGate::On,
+        (Some(_), _) => BootImageGate::Off,
     }
 }
 
-fn surroundings<'a>(facts: &'a ObservedFacts, release: &str) -> BootImageContext<'a> {
-    let gates = facts.feature_gate.as_ref().map(|object| {
-        FeatureGates::of_version(object, release)
-            .ok()
-            .or_else(|| FeatureGates::of_only_version(object))
-    });
-    let gate = match gates {
-        None => BootImageGate::Absent,
-        Some(Some(gates)) if gates.is_enabled(FEATURE_GATE) => BootImageGate::On,
-        Some(_) => BootImageGate::Off,
-    };
-    let version = facts.cluster_version.as_ref();
-    let history = version.and_then(|version| version.status.as_ref());
-    let installed = history.and_then(|status| status.history.last());
-    BootImageContext {
-        gate,
-        infrastructure: facts.infrastructure.as_ref(),
-        installed: installed.map(|entry| entry.version.as_str()),
-    }
+/// Records that the default of the platform has turned on the updates of boot images.
+async fn record_opt_in(cluster: &OperatorClient) -> Result<(), ClusterError> {
+    let now = Timestamp::now()
+        .round(jiff::Unit::Second)
+        .unwrap_or_default()
+        .to_string();
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {annotations::BOOT_IMAGES_OPTED_IN: now}}}));
+    let api = cluster.all::<MachineConfiguration>();
+    let answer = api
+        .patch(MACHINE_CONFIGURATION_NAME, &OPERATOR.patch_params(), &patch)
+        .await;
+    answer.map(|_| ()).map_err(failed("annotating", described))
 }
 
 async fn write(
     cluster: &OperatorClient,
-    enforced: Option<&BootImageSkewEnforcementStatus>,
+    before: &MachineConfigurationStatus,
+    after: &MachineConfigurationStatus,
 ) -> Result<(), ClusterError> {
-    // A merge patch keeps absent fields, so those of another mode are removed explicitly.
-    let enforced = enforced.map(
-        |enforced| json!({"mode": enforced.mode, "manual": enforced.manual, "automatic": enforced.automatic}),
-    );
-    let patch = Patch::Merge(json!({"status": {"bootImageSkewEnforcementStatus": enforced}}));
+    // The difference removes the fields of another mode.
+    let patch = Patch::Merge(json!({"status": patch::diff(before, after)}));
     let api = cluster.all::<MachineConfiguration>();
     let answer = api
         .patch_status(MACHINE_CONFIGURATION_NAME, &OPERATOR.patch_params(), &patch)
         .await;
-    let described = || format!("MachineConfiguration {MACHINE_CONFIGURATION_NAME}");
     answer.map(|_| ()).map_err(failed("updating", described))
+}
+
+fn described() -> String {
+    format!("MachineConfiguration {MACHINE_CONFIGURATION_NAME}")
 }
 
 fn updates_failing(object: &MachineConfiguration) -> Option<&str> {

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::machine_config::MachineConfigSpec;
@@ -69,7 +71,7 @@ pub(crate) async fn sync(cluster: &OperatorClient) -> Result<(), ClusterError> {
     if !layered.is_empty() {
         registry_certificates(cluster).await?;
     }
-    pre_built_images(cluster, &configs).await
+    Ok(())
 }
 
 /// Copies the certificates of image registries to our namespace, where the Jobs of builds mount them. The keys are hosts,
@@ -146,47 +148,82 @@ async fn copy(
 }
 
 /// Creates the MachineConfig of each image that came with the installation, so that a pool is rendered in the cluster
-/// as it was during the installation. It is never changed, and deleted with its MachineOSConfig.
-async fn pre_built_images(cluster: &OperatorClient, configs: &[MachineOSConfig]) -> Result<(), ClusterError> {
+/// as it was during the installation. It is never changed, and deleted when its pool has no MachineOSConfig any more.
+pub(crate) async fn pre_built_images(cluster: &OperatorClient) -> Result<(), ClusterError> {
+    let configs = configs(cluster).await?;
     let api = cluster.all::<MachineConfig>();
-    for config in configs {
+    let listed = api.list_metadata(&ListParams::default()).await;
+    let listed = listed.map_err(failed("listing", || "MachineConfigs".to_owned()))?;
+    let present: BTreeSet<String> = listed
+        .into_iter()
+        .filter(|one| has_annotation(&one.metadata, annotations::PRE_BUILT_IMAGE))
+        .filter_map(|one| one.metadata.name)
+        .collect();
+    let mut wanted = BTreeSet::new();
+    for config in &configs {
         let pool = config.spec.machine_config_pool.name.as_str();
         let name = names::pre_built_image(pool);
+        wanted.insert(name.clone());
+        if present.contains(&name) {
+            continue;
+        }
         let image = config.metadata.annotations.as_ref();
         let image = image
             .and_then(|all| all.get(annotations::PRE_BUILT_IMAGE))
             .filter(|image| !image.is_empty());
-        let found = api.get_metadata_opt(&name).await;
-        if found
-            .map_err(failed("reading", || format!("MachineConfig {name}")))?
-            .is_some()
-        {
-            continue;
-        }
-        let Some(image) = image else {
-            if is_seeded(config) {
-                tracing::warn!(
-                    "MachineConfig {name} is missing: MachineOSConfig {:?} was seeded with the image of pool {pool:?}",
-                    config.metadata.name
-                );
+        match image {
+            Some(image) => create_pre_built_image(&api, &name, pool, image).await?,
+            None if is_seeded(config) => {
+                return Err(ClusterError::PreBuiltImage {
+                    config: config.metadata.name.clone().unwrap_or_default(),
+                    pool: pool.to_owned(),
+                    name,
+                });
             }
-            continue;
-        };
-        let mut object = MachineConfig::new(
-            &name,
-            MachineConfigSpec {
-                os_image_url: image.clone(),
-                ..MachineConfigSpec::default()
-            },
-        );
-        let labels = object.metadata.labels.get_or_insert_default();
-        labels.insert(labels::ROLE.to_owned(), pool.to_owned());
-        let annotations = object.metadata.annotations.get_or_insert_default();
-        annotations.insert(annotations::PRE_BUILT_IMAGE.to_owned(), image.clone());
-        let created = api.create(&PostParams::default(), &object).await;
-        created.map_err(failed("creating", || format!("MachineConfig {name}")))?;
+            None => {}
+        }
+    }
+    // Of these names only: the annotation alone may be on a MachineConfig of a user.
+    let prefix = names::pre_built_image("");
+    for name in present
+        .iter()
+        .filter(|name| name.starts_with(&prefix) && !wanted.contains(*name))
+    {
+        match api.delete(name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            answer => {
+                answer.map_err(failed("deleting", || format!("MachineConfig {name}")))?;
+            }
+        }
     }
     Ok(())
+}
+
+async fn create_pre_built_image(
+    api: &Api<MachineConfig>,
+    name: &str,
+    pool: &str,
+    image: &str,
+) -> Result<(), ClusterError> {
+    let mut object = MachineConfig::new(
+        name,
+        MachineConfigSpec {
+            os_image_url: image.to_owned(),
+            ..MachineConfigSpec::default()
+        },
+    );
+    let labels = object.metadata.labels.get_or_insert_default();
+    labels.insert(labels::ROLE.to_owned(), pool.to_owned());
+    let annotations = object.metadata.annotations.get_or_insert_default();
+    annotations.insert(annotations::PRE_BUILT_IMAGE.to_owned(), image.to_owned());
+    let created = api.create(&PostParams::default(), &object).await;
+    created.map_err(failed("creating", || format!("MachineConfig {name}")))?;
+    Ok(())
+}
+
+fn has_annotation(metadata: &ObjectMeta, key: &str) -> bool {
+    let annotations = metadata.annotations.as_ref();
+    annotations.is_some_and(|all| all.contains_key(key))
 }
 
 fn is_seeded(config: &MachineOSConfig) -> bool {

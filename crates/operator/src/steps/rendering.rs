@@ -159,7 +159,7 @@ async fn publish_registry_authorities(
         data: Some(wanted.clone()),
         ..ConfigMap::default()
     };
-    let applied = cluster.apply(&merged).await?;
+    let applied = cluster.apply_and_read(&merged).await?;
     // A CA that is no longer trusted is removed even if another client wrote it too.
     let found = applied.data["data"].as_object().into_iter().flatten();
     let gone: BTreeMap<&String, Value> = found

@@ -180,7 +180,7 @@ async fn write_pair(
     if let Ok(facts) = certificates::summary(&pair.certificate) {
         secret.metadata.annotations = Some(described(&facts));
     }
-    cluster.apply(&secret).await.map(|_| ())
+    cluster.apply(&secret).await
 }
 
 fn described(facts: &CertificateSummary) -> BTreeMap<String, String> {

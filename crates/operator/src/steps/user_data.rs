@@ -2,10 +2,9 @@
 //!
 //! `<pool>-user-data-managed` is ours and always current. Others, of an installer or an administrator, belong to their
 //! creators; only what a machine could not boot without follows the config server's: its CA, and the token where one is
-//! required. Their version follows the boot images where those are updated.
+//! required.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -16,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource as _;
 use kube::api::{ListParams, Patch};
 use mco_api::MachineConfigPool;
-use mco_api::vocabulary::{annotations, labels, names};
+use mco_api::vocabulary::{labels, names};
 use mco_core::config::pools;
 use mco_core::config::semantic;
 use mco_core::generators::pointer::{PointerConfig, PointerError, pointer};
@@ -51,21 +50,12 @@ pub enum UserDataError {
     },
 }
 
-/// Whether pointer configs of an older version are converted to the current one. Machines with outdated boot images may
-/// support only the old version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Upgrade {
-    Never,
-    ToPresent,
-}
-
 /// Reconciles every pool's user data. The error of one pool is returned after all others were processed.
 pub async fn user_data(
     cluster: &OperatorClient,
     pools: &[MachineConfigPool],
     facts: &ObservedFacts,
     options: &OperatorOptions,
-    upgrade: Upgrade,
 ) -> Result<(), UserDataError> {
     let infrastructure = serving::effective_infrastructure(facts, options);
     let Some(server) = config_server(infrastructure.as_ref(), options) else {
@@ -83,7 +73,6 @@ pub async fn user_data(
     let mut result = Ok(());
     let mut wanted = UserDataContext {
         authorities,
-        upgrade,
         tokens: BTreeMap::new(),
     };
     for pool in pools {
@@ -109,7 +98,6 @@ pub async fn user_data(
 /// What the user data of other creators has to contain.
 struct UserDataContext {
     authorities: String,
-    upgrade: Upgrade,
     /// The tokens by the URL for which they are valid; empty where none is required.
     tokens: BTreeMap<String, String>,
 }
@@ -205,17 +193,11 @@ async fn follow(cluster: &OperatorClient, wanted: &UserDataContext) -> Result<()
         let Some(change) = data.and_then(|data| change(&name, &data.0, wanted)) else {
             continue;
         };
-        let mut patch = json!({
+        let patch = json!({
             // The resource version makes a concurrent write win; the next sync starts from it.
             "metadata": {"resourceVersion": secret.metadata.resource_version},
-            "data": {USER_DATA: BASE64.encode(&change.user_data)},
+            "data": {USER_DATA: BASE64.encode(&change)},
         });
-        if change.upgraded {
-            patch["metadata"]["annotations"] = json!({
-                annotations::STUB_UPGRADED_TO: user_data::UPGRADED_TO.to_string(),
-                annotations::STUB_UPGRADED_AT: now(),
-            });
-        }
         let answer = secrets
             .patch(&name, &OPERATOR.patch_params(), &Patch::Merge(patch))
             .await;
@@ -226,44 +208,20 @@ async fn follow(cluster: &OperatorClient, wanted: &UserDataContext) -> Result<()
     result
 }
 
-struct UserDataChange {
-    user_data: Vec<u8>,
-    upgraded: bool,
-}
-
-fn change(name: &str, found: &[u8], wanted: &UserDataContext) -> Option<UserDataChange> {
-    let left_alone = |why: &dyn Display| warn!("Secret {NAMESPACE}/{name} is left unchanged: {why}");
+/// Returns the user data with the CA and the token of the config server; `None` if it has both. Its version stays: only
+/// machines whose boot image was replaced are known to support another one.
+fn change(name: &str, found: &[u8], wanted: &UserDataContext) -> Option<Vec<u8>> {
     let trusting = user_data::with_authorities(found, &wanted.authorities).unwrap_or_else(|why| {
-        left_alone(&why);
+        warn!("Secret {NAMESPACE}/{name} is left unchanged: {why}");
         None
     });
     let so_far = trusting.as_deref().unwrap_or(found);
-    let upgraded = match wanted.upgrade {
-        Upgrade::Never => None,
-        Upgrade::ToPresent => user_data::upgraded(so_far).unwrap_or_else(|why| {
-            left_alone(&why);
-            None
-        }),
-    };
-    let is_upgraded = upgraded.is_some();
-    let current = upgraded.or(trusting);
-    let so_far = current.as_deref().unwrap_or(found);
     let token_of = |source: &str| wanted.tokens.get(source).map(String::as_str);
     let authorized = user_data::with_token(so_far, token_of).unwrap_or_else(|why| {
         warn!("Secret {NAMESPACE}/{name} gets no token: {why}");
         None
     });
-    authorized.or(current).map(|user_data| UserDataChange {
-        user_data,
-        upgraded: is_upgraded,
-    })
-}
-
-fn now() -> String {
-    let second = Timestamp::now().as_second();
-    Timestamp::from_second(second)
-        .unwrap_or(Timestamp::UNIX_EPOCH)
-        .to_string()
+    authorized.or(trusting)
 }
 
 #[cfg(test)]
@@ -274,59 +232,43 @@ mod tests {
         "config": {"append": [{"source": "https://old/config/worker"}]},
         "security": {"tls": {"certificateAuthorities": [{"source": "data:,old"}]}}}}"#;
 
-    fn changed(found: &str, upgrade: Upgrade) -> Option<(Value, bool)> {
-        changed_with(found, upgrade, BTreeMap::new())
-    }
-
-    fn changed_with(
-        found: &str,
-        upgrade: Upgrade,
-        tokens: BTreeMap<String, String>,
-    ) -> Option<(Value, bool)> {
+    fn changed(found: &str, tokens: BTreeMap<String, String>) -> Option<Value> {
         let wanted = UserDataContext {
             authorities: "NEW".to_owned(),
-            upgrade,
             tokens,
         };
         let change = change("worker-user-data", found.as_bytes(), &wanted)?;
-        Some((
-            serde_json::from_slice(&change.user_data).unwrap(),
-            change.upgraded,
-        ))
+        Some(serde_json::from_slice(&change).unwrap())
     }
 
     #[test]
-    fn the_authority_follows_always_and_the_version_where_boot_images_do() {
+    fn the_authority_follows_and_the_version_was_changed_for_machines_with_old_images() {
         let authority = format!("data:text/plain;charset=utf-8;base64,{}", BASE64.encode("NEW"));
-        let (document, upgraded) = changed(OLD, Upgrade::Never).unwrap();
-        assert!(!upgraded);
-        assert_eq!(document["ignition"]["version"], "2.2.0");
-        let (document, upgraded) = changed(OLD, Upgrade::ToPresent).unwrap();
-        assert!(upgraded);
+        let document = changed(OLD, BTreeMap::new()).unwrap();
         assert_eq!(
             document,
             json!({"ignition": {
-                "version": "3.5.0",
-                "config": {"merge": [{"source": "https://old/config/worker"}]},
+                "version": "2.2.0",
+                "config": {"append": [{"source": "https://old/config/worker"}]},
                 "security": {"tls": {"certificateAuthorities": [{"source": authority}]}},
             }})
         );
-        assert_eq!(changed(&document.to_string(), Upgrade::ToPresent), None);
+        assert_eq!(changed(&document.to_string(), BTreeMap::new()), None);
     }
 
     #[test]
-    fn an_upgraded_pointer_config_gets_the_token_of_its_pool() {
+    fn a_pointer_config_gets_the_token_of_its_pool_if_its_version_has_request_headers() {
         let tokens = || BTreeMap::from([("https://old/config/worker".to_owned(), "secret".to_owned())]);
-        let (document, upgraded) = changed_with(OLD, Upgrade::ToPresent, tokens()).unwrap();
-        assert!(upgraded);
-        assert_eq!(
-            document["ignition"]["config"]["merge"][0]["httpHeaders"],
-            json!([{"name": "Authorization", "value": "Bearer secret"}])
-        );
-        let (document, _) = changed_with(OLD, Upgrade::Never, tokens()).unwrap();
+        let document = changed(OLD, tokens()).unwrap();
         assert!(
             !document.to_string().contains("secret"),
             "2.2.0 has no request headers"
+        );
+        let new = OLD.replace("2.2.0", "3.2.0").replace("append", "merge");
+        let document = changed(&new, tokens()).unwrap();
+        assert_eq!(
+            document["ignition"]["config"]["merge"][0]["httpHeaders"],
+            json!([{"name": "Authorization", "value": "Bearer secret"}])
         );
     }
 
@@ -342,16 +284,5 @@ mod tests {
             let after = with_spelling_of(Some(&before), secret("worker-user-data-managed", &ours), &ours);
             assert_eq!(after.data.unwrap()[USER_DATA].0, expected.into_bytes());
         }
-    }
-
-    #[test]
-    fn what_cannot_be_upgraded_still_gets_its_authority() {
-        let strange = OLD.replacen('{', r#"{"networkd": {"units": [{"name": "a.network"}]}, "#, 1);
-        let (document, upgraded) = changed(&strange, Upgrade::ToPresent).unwrap();
-        assert!(!upgraded);
-        assert_ne!(
-            document["ignition"]["security"]["tls"]["certificateAuthorities"][0]["source"],
-            "data:,old"
-        );
     }
 }

@@ -205,7 +205,7 @@ async fn deploy(cluster: &OperatorClient, objects: &[Value]) -> Result<(), Clust
 /// Replaces a workload or Service that has foreign containers or ports. An apply keeps what other clients added, which
 /// is right for labels but not here: a pod would be a mix of two implementations, and two ports would have one name.
 async fn take_over(cluster: &OperatorClient, object: &Value) -> Result<(), ClusterError> {
-    if containers(object).is_empty() && ports(object).is_empty() {
+    if (containers(object).is_empty() && ports(object).is_empty()) || cluster.is_unchanged(object)? {
         return Ok(());
     }
     let Some(found) = cluster.present(object).await? else {

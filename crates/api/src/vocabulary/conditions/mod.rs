@@ -72,6 +72,7 @@ pub mod machine_os_build {
 /// Types of the MachineConfiguration's conditions.
 pub mod machine_configuration {
     pub const BOOT_IMAGE_UPDATE_DEGRADED: &str = "BootImageUpdateDegraded";
+    pub const BOOT_IMAGE_UPDATE_PROGRESSING: &str = "BootImageUpdateProgressing";
 }
 
 /// Types of our ClusterOperator's conditions.

@@ -29,7 +29,7 @@ impl WebhookEndpoint {
             let port = service["port"].as_u64().and_then(|port| u16::try_from(port).ok());
             let port = port.unwrap_or(443);
             let host = format!("{name}.{namespace}.svc");
-            let path = format!("/{}", text(service, "path").trim_start_matches('/'));
+            let path = clean(&text(service, "path"));
             return Ok(Self {
                 url: format!("https://{host}:{port}{path}"),
                 host,
@@ -43,12 +43,17 @@ impl WebhookEndpoint {
         let host = parsed
             .host()
             .ok_or_else(|| format!("parse {url:?}: the URL has no host"))?;
+        let path = clean(parsed.path());
+        let authority = parsed.authority().map(http::uri::Authority::as_str);
         Ok(Self {
             host: host.trim_matches(['[', ']']).to_owned(),
             port: parsed.port_u16().unwrap_or(443),
-            path: parsed.path().to_owned(),
             service: None,
-            url,
+            url: match authority {
+                Some(authority) if path != parsed.path() => format!("https://{authority}{path}"),
+                _ => url,
+            },
+            path,
         })
     }
 
@@ -64,6 +69,21 @@ impl WebhookEndpoint {
             None => Ok((self.host.clone(), self.port)),
         }
     }
+}
+
+/// Returns the path without empty and relative segments, as Kubernetes requests it. A server may redirect the others.
+fn clean(path: &str) -> String {
+    let mut kept: Vec<&str> = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => {
+                kept.pop();
+            }
+            _ => kept.push(segment),
+        }
+    }
+    format!("/{}", kept.join("/"))
 }
 
 fn service_address(
@@ -122,6 +142,23 @@ mod tests {
             (short.host.as_str(), short.port, short.path.as_str()),
             ("::1", 443, "/")
         );
+    }
+
+    #[test]
+    fn a_path_with_an_empty_segment_was_redirected() {
+        for (path, cleaned) in [
+            ("//failing", "/failing"),
+            ("/a/./b/", "/a/b"),
+            ("/a/../../b", "/b"),
+        ] {
+            let url = format!("https://hook.example:8443{path}");
+            let endpoint = WebhookEndpoint::read(&json!({"url": url})).unwrap();
+            assert_eq!(endpoint.path, cleaned);
+            let expected = format!("https://hook.example:8443{cleaned}?timeout=3s");
+            assert_eq!(endpoint.url_with(3), expected);
+            let service = json!({"service": {"name": "hook", "namespace": "shop", "path": path}});
+            assert_eq!(WebhookEndpoint::read(&service).unwrap().path, cleaned);
+        }
     }
 
     #[test]

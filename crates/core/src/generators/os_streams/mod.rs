@@ -55,6 +55,17 @@ impl ReleaseStreams {
         matches!(self.state, StreamState::Published(_))
     }
 
+    /// Returns the name of the stream that an image belongs to, by its digest; `None` if no stream has it.
+    pub fn of_image(&self, image: &str) -> Option<&str> {
+        let StreamState::Published(status) = &self.state else {
+            return None;
+        };
+        let wanted = by_digest(image);
+        let mut available = status.available_streams.iter();
+        let found = available.find(|stream| by_digest(&stream.os_image) == wanted);
+        found.map(|stream| stream.name.as_str())
+    }
+
     /// Returns the stream of pools that do not select one.
     pub fn default_stream(&self) -> Option<OsImageStreamImages<'_>> {
         let StreamState::Published(status) = &self.state else {
@@ -82,6 +93,11 @@ impl ReleaseStreams {
             }
         }
     }
+}
+
+/// Returns the digest of an image, which a mirrored copy shares; of an image by tag its whole name.
+fn by_digest(image: &str) -> &str {
+    image.rsplit_once('@').map_or(image, |(_, digest)| digest)
 }
 
 fn as_stream(stream: &mco_api::os_image_stream::OSImageStreamImages) -> OsImageStreamImages<'_> {
@@ -128,6 +144,23 @@ mod tests {
     fn pool(stream: &Value) -> MachineConfigPool {
         serde_json::from_value(json!({"metadata": {"name": "worker"}, "spec": {"osImageStream": stream}}))
             .unwrap()
+    }
+
+    #[test]
+    fn a_mirrored_image_is_still_of_its_stream() {
+        let mut object = published();
+        let status = object.status.as_mut().unwrap();
+        status.available_streams[1].os_image = "quay.io/os@sha256:10".to_owned();
+        let streams = ReleaseStreams::of(Some(&object), &FeatureGates::default());
+        for (image, expected) in [
+            ("mirror.example.com:5000/copy@sha256:10", Some("rhel-10")),
+            ("quay.io/os@sha256:11", None),
+            ("nine", Some("rhel-9")),
+            ("", None),
+        ] {
+            assert_eq!(streams.of_image(image), expected, "{image}");
+        }
+        assert_eq!(ReleaseStreams::default().of_image("nine"), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::preparation::DrainMarks;
 use super::request::DrainVerb;
 use crate::rollout::NodeAnnotations;
 
@@ -35,6 +36,12 @@ pub struct DrainRecord {
     /// What blocks the drain, if anything does.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub waiting_for: Option<String>,
+    /// What was set on the node besides the cordon.
+    #[serde(skip_serializing_if = "DrainMarks::is_empty", default)]
+    pub marks: DrainMarks,
+    /// When evictions may begin, if load balancers are waited for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub evict_after: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

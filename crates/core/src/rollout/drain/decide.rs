@@ -6,6 +6,7 @@ use mco_api::vocabulary::annotations::node as annotation;
 use serde_json::{Value, json};
 
 use super::cordon::{self, Cordon, CordonOrigin, DrainRecord};
+use super::preparation::{DrainMarks, DrainPreparation};
 use super::request::{DrainVerb, RequestError};
 use crate::rollout::NodeAnnotations;
 
@@ -22,7 +23,12 @@ pub enum DrainDecision {
     /// any later cordon is not ours.
     Disown(DrainRecord),
     /// Report the uncordon request as completed; remove the cordon if it is ours.
-    Uncordon { request: String, lift: Lift },
+    Uncordon {
+        request: String,
+        lift: Lift,
+        /// What is removed together with the cordon.
+        marks: DrainMarks,
+    },
 }
 
 /// The change to the cordon of a node whose uncordon was requested.
@@ -43,7 +49,11 @@ pub enum Completion {
 }
 
 /// Returns the next action that this node requests.
-pub fn decide(node: &Node, now: Timestamp) -> Result<DrainDecision, RequestError> {
+pub fn decide(
+    node: &Node,
+    preparation: DrainPreparation,
+    now: Timestamp,
+) -> Result<DrainDecision, RequestError> {
     let Some(request) = pending(node) else {
         return Ok(left_over(node));
     };
@@ -52,7 +62,7 @@ pub fn decide(node: &Node, now: Timestamp) -> Result<DrainDecision, RequestError
         request: request.to_owned(),
     })?;
     Ok(match verb {
-        DrainVerb::Drain => drain(node, request, now),
+        DrainVerb::Drain => drain(node, request, preparation, now),
         DrainVerb::Uncordon => uncordon(node, request),
     })
 }
@@ -76,20 +86,20 @@ impl DrainDecision {
             Self::Nothing | Self::Evict(_) => None,
             // Resets the last applied request. Otherwise a daemon that cancels the drain would find its uncordon
             // request already answered before the controller has read it.
-            Self::Cordon(record) => Some(json!({
-                "metadata": {"annotations": {
-                    annotation::DRAIN_RECORD: record.to_annotation(),
-                    annotation::LAST_APPLIED_DRAIN: null,
-                }},
-                "spec": {"unschedulable": true},
-            })),
+            Self::Cordon(record) => {
+                let mut patch = record.marks.set();
+                patch["metadata"]["annotations"][annotation::DRAIN_RECORD] = json!(record.to_annotation());
+                patch["metadata"]["annotations"][annotation::LAST_APPLIED_DRAIN] = Value::Null;
+                patch["spec"] = json!({"unschedulable": true});
+                Some(patch)
+            }
             Self::Disown(record) => Some(json!({
                 "metadata": {"annotations": {annotation::DRAIN_RECORD: record.to_annotation()}},
             })),
-            Self::Uncordon { request, lift } => {
-                let annotations =
-                    json!({annotation::LAST_APPLIED_DRAIN: request, annotation::DRAIN_RECORD: null});
-                let mut patch = json!({"metadata": {"annotations": annotations}});
+            Self::Uncordon { request, lift, marks } => {
+                let mut patch = marks.remove();
+                patch["metadata"]["annotations"][annotation::LAST_APPLIED_DRAIN] = json!(request);
+                patch["metadata"]["annotations"][annotation::DRAIN_RECORD] = Value::Null;
                 if *lift == Lift::Cordon {
                     patch["spec"] = json!({"unschedulable": null});
                 }
@@ -111,7 +121,7 @@ impl Completion {
     }
 }
 
-fn drain(node: &Node, request: &str, now: Timestamp) -> DrainDecision {
+fn drain(node: &Node, request: &str, preparation: DrainPreparation, now: Timestamp) -> DrainDecision {
     let record = DrainRecord::of_node(node);
     let cordon = cordon::of_node(node);
     let of_this_request = record.as_ref().filter(|record| record.request == request);
@@ -122,12 +132,19 @@ fn drain(node: &Node, request: &str, now: Timestamp) -> DrainDecision {
     };
     match of_this_request {
         Some(record) if cordon != Cordon::None => DrainDecision::Evict(record.clone()),
-        _ => DrainDecision::Cordon(DrainRecord {
-            request: request.to_owned(),
-            since: unfinished(node, record).map_or(now, |record| record.since),
-            cordon: origin,
-            waiting_for: None,
-        }),
+        _ => {
+            // Load balancers were waited for by the drain that goes on under another request.
+            let marks = record.as_ref().map(|record| record.marks).unwrap_or_default();
+            let waits = record.as_ref().and_then(|record| record.evict_after);
+            DrainDecision::Cordon(DrainRecord {
+                request: request.to_owned(),
+                since: unfinished(node, record).map_or(now, |record| record.since),
+                cordon: origin,
+                waiting_for: None,
+                marks: preparation.marks(node, marks),
+                evict_after: waits.or_else(|| preparation.evict_after(node, now)),
+            })
+        }
     }
 }
 
@@ -144,6 +161,9 @@ fn uncordon(node: &Node, request: &str) -> DrainDecision {
             Cordon::Ours => Lift::Cordon,
             Cordon::None | Cordon::Foreign => Lift::Nothing,
         },
+        marks: DrainRecord::of_node(node)
+            .map(|record| record.marks.present(node))
+            .unwrap_or_default(),
     }
 }
 

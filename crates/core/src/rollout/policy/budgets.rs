@@ -6,8 +6,11 @@ use mco_api::rollout_policy::{DisruptionBudget, DisruptionReason, RolloutPolicy}
 
 use super::super::budget::len;
 use super::super::node::NodeView;
+use super::super::target::{TargetGate, gate};
 use super::super::view::RolloutView;
+use super::confirm;
 use super::failures::{is_quarantined, share};
+use super::overview::{BudgetOverview, BudgetUse, share_text};
 use super::pools_of;
 use crate::config::disruption::DisruptionLevel;
 
@@ -55,9 +58,18 @@ impl<'p> BudgetCounts<'p> {
             return counts;
         }
         let now = view.policies.now();
-        for node in pools_of(view, policy).flat_map(|pool| &pool.members) {
-            let holds =
-                (node.holds_a_slot() || started.contains(node.name)) && !is_quarantined(policy, node, now);
+        let nodes = pools_of(view, policy).flat_map(|pool| {
+            let target = match gate(pool.pool, &pool.layering) {
+                TargetGate::Open(target) => Some(target),
+                _ => None,
+            };
+            pool.members.iter().map(move |node| (node, target.clone()))
+        });
+        for (node, target) in nodes {
+            let is_unconfirmed =
+                target.is_some_and(|target| confirm::objection(policy, node, &target).is_some());
+            let is_away = node.holds_a_slot() || is_unconfirmed || started.contains(node.name);
+            let holds = is_away && !is_quarantined(policy, node, now);
             for count in &mut counts.budgets {
                 let group = count.groups.entry(group_of(count.budget, node)).or_default();
                 group.size += 1;
@@ -66,6 +78,30 @@ impl<'p> BudgetCounts<'p> {
             }
         }
         counts
+    }
+
+    /// Returns the rule of each budget and its use.
+    pub(super) fn overviews(&self) -> Vec<BudgetOverview> {
+        let overview = |count: &BudgetCount<'_>| {
+            let mut groups: Vec<BudgetUse> = count
+                .groups
+                .iter()
+                .map(|(value, group)| BudgetUse {
+                    group: value.clone(),
+                    unavailable: group.used,
+                    limit: limit(count.budget, *group),
+                })
+                .collect();
+            groups.sort_by(|one, other| {
+                let order = other.unavailable.cmp(&one.unavailable);
+                order.then_with(|| one.group.cmp(&other.group))
+            });
+            BudgetOverview {
+                rule: rule(count.budget),
+                groups,
+            }
+        };
+        self.budgets.iter().map(overview).collect()
     }
 
     /// Counts the node in all budgets if it fits into each of them; otherwise returns the first that is exhausted.
@@ -91,6 +127,29 @@ impl<'p> BudgetCounts<'p> {
         }
         Ok(())
     }
+}
+
+/// Returns `at most 1 node per topology.kubernetes.io/zone, for Drain and Reboot`.
+fn rule(budget: &DisruptionBudget) -> String {
+    let setting = budget.max_unavailable.as_ref();
+    let most = setting.map_or_else(
+        || "all nodes".to_owned(),
+        |setting| format!("at most {}", share_text(setting)),
+    );
+    let per = match budget.group_by.as_str() {
+        "" => String::new(),
+        label => format!(" per {label}"),
+    };
+    let reasons: Vec<String> = budget
+        .reasons
+        .iter()
+        .map(|reason| format!("{reason:?}"))
+        .collect();
+    let reasons = match reasons.is_empty() {
+        true => String::new(),
+        false => format!(", for {}", reasons.join(" and ")),
+    };
+    format!("{most}{per}{reasons}")
 }
 
 fn limit(budget: &DisruptionBudget, group: Group) -> i64 {

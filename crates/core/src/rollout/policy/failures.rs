@@ -8,6 +8,7 @@ use super::super::budget::len;
 use super::super::node::NodeView;
 use super::super::node_annotations::NodeAnnotations;
 use super::super::target::RolloutTarget;
+use super::confirm;
 use super::control::PoolControl;
 use super::text::{in_words, parse_duration};
 use crate::rollout::drain::DrainRecord;
@@ -41,7 +42,8 @@ impl FailureCount {
                     message,
                 }),
                 Verdict::Fine { until } => {
-                    if is_under_way(node, target) {
+                    let is_unconfirmed = !acknowledged && confirm::objection(policy, node, target).is_some();
+                    if is_under_way(node, target) || is_unconfirmed {
                         count.under_way += 1;
                     }
                     count.next_deadline = [count.next_deadline, until].into_iter().flatten().min();

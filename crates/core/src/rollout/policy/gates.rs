@@ -9,6 +9,8 @@ use super::text::{duration_or, in_words, parse_duration};
 pub(super) const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 /// A passed check counts for two intervals and this time, so that a slow check does not interrupt a rollout.
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
+/// Times in a status lose their fraction of a second, so a check is up to this much later than it is recorded.
+const ROUNDED_OFF: SignedDuration = SignedDuration::from_secs(1);
 
 /// What a check of a gate found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +28,7 @@ fn interval(gate: &RolloutGate) -> SignedDuration {
     duration_or(&gate.interval, DEFAULT_INTERVAL).max(SignedDuration::from_secs(1))
 }
 
-fn result<'p>(policy: &'p RolloutPolicy, gate: &RolloutGate) -> Option<&'p GateResult> {
+pub(super) fn result<'p>(policy: &'p RolloutPolicy, gate: &RolloutGate) -> Option<&'p GateResult> {
     let results = &policy.status.as_ref()?.gates;
     results.iter().find(|result| result.name == gate.name)
 }
@@ -99,9 +101,10 @@ pub fn due(policy: &RolloutPolicy, now: Timestamp) -> Vec<(&RolloutGate, Timesta
     gates
         .map(|gate| {
             let last = result(policy, gate).map(|result| result.checked_at.0);
-            let next = last.and_then(|last| last.checked_add(interval(gate)).ok());
+            let interval = interval(gate) + ROUNDED_OFF;
+            let next = last.and_then(|last| last.checked_add(interval).ok());
             // A time in the future comes from another clock, and must not stop the checks.
-            let next = next.filter(|next| next.duration_since(now) <= interval(gate));
+            let next = next.filter(|next| next.duration_since(now) <= interval);
             (gate, next.unwrap_or(now))
         })
         .collect()

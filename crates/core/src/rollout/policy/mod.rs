@@ -7,12 +7,14 @@
 //! [`admit_policy`] refuses a policy that could never proceed.
 
 mod budgets;
+mod confirm;
 mod control;
 mod cron;
 mod failures;
 mod gates;
 mod hold;
 mod order;
+mod overview;
 mod rules;
 mod status;
 mod text;
@@ -25,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use mco_api::MachineConfigPool;
 use mco_api::rollout_policy::{PoolRolloutStatus, RolloutPolicy};
+use mco_api::vocabulary::annotations::CONFIRM_DEADLINE;
 
 use super::node::NodeView;
 use super::target::RolloutTarget;
@@ -35,7 +38,11 @@ use crate::config::selector::Selector;
 pub use control::{PoolControl, RolloutControl};
 pub use gates::{GateObservation, due as gates_due, merge as merge_gate};
 pub use hold::{PolicyCause, PolicyHold};
-pub(super) use rules::{PoolRules, effective_target, forecast};
+pub use overview::{
+    BudgetOverview, BudgetUse, GateOverview, GateState, PolicyOverview, PoolRolloutOverview, WaveOverview,
+    WaveState, WindowOverview, overviews,
+};
+pub(super) use rules::{PoolRules, confirm_deadline, effective_target, forecast};
 pub use status::{PolicyChange, PolicyReport, next_status};
 pub use text::{duration_of, in_words};
 pub use validate::admit_policy;
@@ -79,6 +86,18 @@ impl<'a> Policies<'a> {
     pub(super) fn of_pool(&self, pool: &MachineConfigPool) -> Vec<&'a RolloutPolicy> {
         let selecting = self.all.iter().filter(|policy| selects(policy, pool));
         selecting.copied().collect()
+    }
+
+    /// Returns how long a node of the pool may take to be healthy with a new config: the deadline of its policy, else that
+    /// of the pool's annotation. Invalid ones count as none.
+    pub(super) fn confirm_deadline<'v>(&'v self, pool: &'v PoolView<'_>) -> Option<&'v str> {
+        let by_policy = self.all.iter().find(|policy| selects(policy, pool.pool));
+        let by_policy = by_policy.and_then(|policy| Some(policy.spec.confirm.as_ref()?.deadline.as_str()));
+        let annotations = pool.pool.metadata.annotations.as_ref();
+        let by_pool = || annotations?.get(CONFIRM_DEADLINE).map(String::as_str);
+        by_policy
+            .or_else(by_pool)
+            .filter(|text| duration_of(text).is_some())
     }
 
     fn cost(&self, node: &NodeView<'_>, target: &RolloutTarget) -> DisruptionLevel {

@@ -6,7 +6,7 @@ use mco_api::rollout_policy::{RolloutPhase, RolloutPolicy};
 
 use super::super::target::{TargetGate, gate};
 use super::super::view::{PoolView, RolloutView, TargetState};
-use super::{name_of, pools_of};
+use super::{confirm, name_of, pools_of};
 
 /// Returns what the policy waits for: the first policy in `after` whose pools are not updated.
 pub(super) fn waits_for(view: &RolloutView<'_>, policy: &RolloutPolicy) -> Option<String> {
@@ -18,7 +18,17 @@ pub(super) fn waits_for(view: &RolloutView<'_>, policy: &RolloutPolicy) -> Optio
         let Some(before) = view.policies.named(name) else {
             return Some(format!("waits for RolloutPolicy {name}, which does not exist"));
         };
-        let unsettled = pools_of(view, before).find(|pool| !is_settled(pool))?;
+        let (unsettled, adoption) = pools_of(view, before).find_map(|pool| {
+            let adoption = awaits_adoption(pool);
+            let is_unsettled = adoption.is_some() || !is_settled(before, pool);
+            is_unsettled.then_some((pool, adoption))
+        })?;
+        if let Some(adoption) = adoption {
+            let pool = unsettled.name;
+            return Some(format!(
+                "waits for pool {pool} of RolloutPolicy {name}, {adoption}"
+            ));
+        }
         let status = before.status.as_ref();
         let why = status
             .filter(|status| matches!(status.phase, RolloutPhase::Halted | RolloutPhase::Aborted))
@@ -31,12 +41,28 @@ pub(super) fn waits_for(view: &RolloutView<'_>, policy: &RolloutPolicy) -> Optio
     })
 }
 
-/// Whether every node of the pool has its target, and no other target is being rendered.
-fn is_settled(pool: &PoolView<'_>) -> bool {
+/// Returns why the pool is not complete without its nodes that are not adopted. Nodes that stay unmanaged beside adopted
+/// ones are not waited for.
+fn awaits_adoption(pool: &PoolView<'_>) -> Option<String> {
+    let requested = pool.unadopted.iter().find(|node| node.is_being_adopted());
+    match requested {
+        Some(node) => Some(format!("whose node {} is being adopted", node.name)),
+        None if pool.members.is_empty() && !pool.unadopted.is_empty() => {
+            Some("of which no node is adopted".to_owned())
+        }
+        None => None,
+    }
+}
+
+/// Whether every node of the pool has its target and is confirmed, and no other target is being rendered.
+fn is_settled(policy: &RolloutPolicy, pool: &PoolView<'_>) -> bool {
     match gate(pool.pool, &pool.layering) {
         TargetGate::Open(target) => {
             pool.target_state != TargetState::Rendering
-                && pool.members.iter().all(|node| node.is_updated_to(&target))
+                && pool
+                    .members
+                    .iter()
+                    .all(|node| confirm::is_confirmed(policy, node, &target))
         }
         TargetGate::NoTarget => pool.members.is_empty(),
         TargetGate::Wait(_) | TargetGate::Failed(_) => false,

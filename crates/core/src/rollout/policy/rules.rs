@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 use mco_api::rollout_policy::{PoolRolloutStatus, RolloutPolicy};
+use mco_api::vocabulary::annotations::CONFIRM_DEADLINE;
 
 use super::super::budget::len;
 use super::super::decide::cannot_start;
@@ -12,6 +13,7 @@ use super::super::plan::HeldReason;
 use super::super::target::RolloutTarget;
 use super::super::view::{PoolView, RolloutView};
 use super::budgets::BudgetCounts;
+use super::confirm;
 use super::control::{PoolControl, RolloutControl};
 use super::failures::{self, FailureCount};
 use super::hold::{PolicyCause, PolicyHold};
@@ -57,6 +59,27 @@ pub(in crate::rollout) fn effective_target(
     }
 }
 
+/// Returns how long a node of the pool may take to be healthy with a new config, as it is passed to the node: by the
+/// policy, or by an annotation of the pool.
+pub(in crate::rollout) fn confirm_deadline<'v>(
+    view: &'v RolloutView<'_>,
+    pool: &PoolView<'v>,
+) -> Option<&'v str> {
+    let by_policy = match view.policies.of_pool(pool.pool).as_slice() {
+        [policy] => policy
+            .spec
+            .confirm
+            .as_ref()
+            .map(|confirm| confirm.deadline.as_str()),
+        _ => None,
+    };
+    let annotations = pool.pool.metadata.annotations.as_ref();
+    let by_pool = || annotations?.get(CONFIRM_DEADLINE).map(String::as_str);
+    by_policy
+        .or_else(by_pool)
+        .filter(|deadline| text::parse_duration(deadline).is_some())
+}
+
 /// The state of the rollout of one pool under a policy, from which rules and status are derived.
 pub(super) struct RolloutState<'v, 'a> {
     pub recorded: Option<&'a PoolRolloutStatus>,
@@ -81,7 +104,8 @@ impl<'v, 'a> RolloutState<'v, 'a> {
         let can_start = |node: &NodeView<'_>| {
             cannot_start(node).is_none() && holds::of_node(node.node).is_empty() && !skipped(node)
         };
-        let wave = wave::current(policy, &pool.members, target, recorded, &control, can_start);
+        let nodes = (pool.members.as_slice(), pool.unadopted.as_slice());
+        let wave = wave::current(policy, nodes, target, recorded, &control, can_start);
         let sent = pool.members.iter().filter(|node| node.is_sent_to(target)).count();
         Self {
             recorded,
@@ -184,6 +208,21 @@ impl<'v, 'a> PoolRules<'v, 'a> {
             .filter(|node| failures::is_quarantined(self.policy, node, now))
             .map(|node| node.name)
             .collect()
+    }
+
+    /// Returns the updated nodes that are not confirmed, and why. They count against the pool's own limit.
+    pub(in crate::rollout) fn unconfirmed(&self, pool: &'v PoolView<'_>) -> Vec<(&'v str, String)> {
+        let objections = pool.members.iter().filter_map(|node| {
+            let objection = confirm::objection(self.policy, node, &self.target)?;
+            Some((node.name, objection))
+        });
+        objections.collect()
+    }
+
+    /// Decides whether the update agent of a node may reboot it, and counts it: windows and budgets apply, and what is
+    /// about the config of the pool does not.
+    pub(in crate::rollout) fn admits_reboot(&mut self, node: &NodeView<'_>) -> bool {
+        self.window.is_none() && self.budgets.admit(node, DisruptionLevel::Reboot).is_ok()
     }
 
     /// Decides whether a node that fits into the pool's budget is started, and counts it.

@@ -11,6 +11,7 @@ use mco_api::rollout_policy::{
 
 use super::super::target::{RolloutTarget, TargetGate, gate};
 use super::super::view::{PoolView, RolloutView};
+use super::confirm;
 use super::failures::{drain_deadline, had_failed, overdue_drain};
 use super::hold::{PolicyCause, PolicyHold};
 use super::rules::{self, RolloutState, halted};
@@ -139,32 +140,48 @@ fn next_of_pool(
     {
         status.reverted = revert(policy, pool, &target, message, now);
     }
-    let all_updated = pool.members.iter().all(|node| node.is_updated_to(&target));
+    // A rollout that was done stays done when a node goes away later.
+    let was_done = known.is_some_and(|known| known.phase == RolloutPhase::Done);
+    let all_updated = pool.members.iter().all(|node| {
+        let is_unconfirmed = || confirm::objection(policy, node, &target).is_some();
+        node.is_updated_to(&target) && (was_done || !is_unconfirmed())
+    });
     let hold = rules::hold(view, &recorded, pool, &target, &state).or_else(|| rules::window(policy, now));
     earliest(&mut report.next, hold.as_ref().and_then(|hold| hold.until), now);
     let waits_for_gate = hold.as_ref().is_none_or(|hold| hold.cause == PolicyCause::Gate);
     report.needs_gates |= !all_updated && waits_for_gate && status.reverted.is_none();
-    (status.phase, status.message) = describe(policy, pool, &state, &status, hold, all_updated);
+    (status.phase, status.message) = describe(
+        policy,
+        pool,
+        &state,
+        &status,
+        hold,
+        all_updated,
+        PolicyHold::to_string,
+    );
     status
 }
 
-fn describe(
+/// Returns the phase of a rollout and its sentence. `phrase` formats what holds it.
+pub(super) fn describe(
     policy: &RolloutPolicy,
     pool: &PoolView<'_>,
     state: &RolloutState<'_, '_>,
     status: &PoolRolloutStatus,
     hold: Option<PolicyHold>,
     all_updated: bool,
+    phrase: impl Fn(&PolicyHold) -> String,
 ) -> (RolloutPhase, String) {
     if let Some(reverted) = &status.reverted {
         let message = format!("reverted to {}: {}", reverted.to, reverted.message);
         return (RolloutPhase::Reverted, message);
     }
     if all_updated {
-        return (
-            RolloutPhase::Done,
-            format!("{} up to date", text::nodes(pool.members.len())),
-        );
+        let mut message = format!("{} up to date", text::nodes(pool.members.len()));
+        if !pool.unadopted.is_empty() {
+            message = format!("{message}, {} not adopted", pool.unadopted.len());
+        }
+        return (RolloutPhase::Done, message);
     }
     if let Some(hold) = hold {
         let phase = match hold.cause {
@@ -173,9 +190,17 @@ fn describe(
             PolicyCause::Soak => RolloutPhase::Soaking,
             _ => RolloutPhase::Waiting,
         };
-        return (phase, hold.to_string());
+        return (phase, phrase(&hold));
     }
     let label = wave::label(policy, state.wave.index);
+    if let Some(unconfirmed) = state
+        .wave
+        .unconfirmed
+        .as_ref()
+        .filter(|_| state.wave.startable.is_empty())
+    {
+        return (RolloutPhase::Progressing, format!("waits because {unconfirmed}"));
+    }
     let message = match policy.spec.waves.len() {
         0 => "updating the nodes".to_owned(),
         _ => format!("updating the nodes of {label}"),
@@ -225,9 +250,8 @@ fn promoted_nodes(
     status: &PoolRolloutStatus,
 ) -> usize {
     let no_control = super::PoolControl::default();
-    let wave = wave::current(policy, &pool.members, target, Some(status), &no_control, |_| {
-        false
-    });
+    let nodes = (pool.members.as_slice(), pool.unadopted.as_slice());
+    let wave = wave::current(policy, nodes, target, Some(status), &no_control, |_| false);
     wave.sent
 }
 

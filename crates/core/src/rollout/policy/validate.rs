@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use mco_api::rollout_policy::{RolloutGate, RolloutPolicy, SecretKey};
+use mco_api::rollout_policy::{DrainTimeoutAction, GateEndpoint, RolloutGate, RolloutPolicy, SecretKey};
 
 use super::text::parse_duration;
 use super::window::Window;
@@ -10,6 +10,8 @@ use super::{name_of, order};
 use crate::config::problem::{InvalidObject, Problem};
 use crate::config::selector::Selector;
 
+/// The daemon reports a drain of more than an hour as failed.
+const LONGEST_EXCLUSION: SignedDuration = SignedDuration::from_mins(30);
 const DURATION_HINT: &str = "use a duration such as 30s, 10m or 1h30m";
 const SHARE_HINT: &str = "use a number like 2 without quotes or a percentage like \"10%\"";
 
@@ -147,7 +149,7 @@ fn gates(problems: &mut Vec<Problem>, policy: &RolloutPolicy) {
 
 fn gate_settings(problems: &mut Vec<Problem>, path: &dyn Fn(&str) -> String, gate: &RolloutGate) {
     if let Some(prometheus) = &gate.prometheus {
-        url(problems, &path("prometheus.url"), &prometheus.url);
+        endpoint(problems, &path("prometheus"), &prometheus.endpoint);
         if prometheus.expr.is_empty() == prometheus.no_firing.is_empty() {
             problems.push(
                 Problem::new(
@@ -163,24 +165,14 @@ fn gate_settings(problems: &mut Vec<Problem>, path: &dyn Fn(&str) -> String, gat
             &prometheus.passing_for,
             SignedDuration::ZERO,
         );
-        secret(
-            problems,
-            &path("prometheus.tokenSecret"),
-            prometheus.token_secret.as_ref(),
-        );
     }
     if let Some(webhook) = &gate.webhook {
-        url(problems, &path("webhook.url"), &webhook.url);
+        endpoint(problems, &path("webhook"), &webhook.endpoint);
         duration(
             problems,
             &path("webhook.timeout"),
             &webhook.timeout,
             SignedDuration::from_secs(1),
-        );
-        secret(
-            problems,
-            &path("webhook.tokenSecret"),
-            webhook.token_secret.as_ref(),
         );
     }
     if let Some(condition) = &gate.condition {
@@ -197,13 +189,48 @@ fn gate_settings(problems: &mut Vec<Problem>, path: &dyn Fn(&str) -> String, gat
     }
 }
 
+fn endpoint(problems: &mut Vec<Problem>, path: &str, endpoint: &GateEndpoint) {
+    url(problems, &format!("{path}.url"), &endpoint.url);
+    secret(
+        problems,
+        &format!("{path}.tokenSecret"),
+        endpoint.token_secret.as_ref(),
+    );
+}
+
 fn deadlines(problems: &mut Vec<Problem>, policy: &RolloutPolicy) {
     let second = SignedDuration::from_secs(1);
     if let Some(confirm) = &policy.spec.confirm {
         required_duration(problems, "spec.confirm.deadline", &confirm.deadline, second);
     }
     if let Some(drain) = &policy.spec.drain {
-        required_duration(problems, "spec.drain.timeout", &drain.timeout, second);
+        duration(problems, "spec.drain.timeout", &drain.timeout, second);
+        if drain.timeout.is_empty() && drain.on_timeout != DrainTimeoutAction::Wait {
+            problems.push(
+                Problem::new("spec.drain.timeout", "is missing, so onTimeout has no effect")
+                    .with_hint(DURATION_HINT),
+            );
+        }
+        let path = "spec.drain.excludeFromLoadBalancers";
+        duration(
+            problems,
+            path,
+            &drain.exclude_from_load_balancers,
+            SignedDuration::ZERO,
+        );
+        let exclusion = parse_duration(&drain.exclude_from_load_balancers);
+        if exclusion.is_some_and(|exclusion| exclusion > LONGEST_EXCLUSION) {
+            problems.push(
+                Problem::new(
+                    path,
+                    format!(
+                        "{:?} is longer than half an hour",
+                        drain.exclude_from_load_balancers
+                    ),
+                )
+                .with_hint("load balancers need seconds or a few minutes"),
+            );
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use mco_api::rollout_policy::{PoolRolloutStatus, RolloutPolicy};
 
 use super::super::node::NodeView;
 use super::super::target::RolloutTarget;
+use super::confirm;
 use super::control::PoolControl;
 use super::failures::{is_under_way, share};
 use super::text;
@@ -27,12 +28,14 @@ pub(super) struct CurrentWave<'n> {
     pub is_complete: bool,
     /// Why no node of the wave can be started, although it has some.
     pub blocked: Option<String>,
+    /// Why its first node that failed, or is updated and not confirmed, does not count as updated.
+    pub unconfirmed: Option<String>,
 }
 
 /// Returns the current wave. `can_start` decides about nodes that wait.
 pub(super) fn current<'n>(
     policy: &RolloutPolicy,
-    members: &'n [NodeView<'_>],
+    (members, unadopted): (&'n [NodeView<'_>], &[NodeView<'_>]),
     target: &RolloutTarget,
     recorded: Option<&PoolRolloutStatus>,
     control: &PoolControl,
@@ -57,7 +60,9 @@ pub(super) fn current<'n>(
         ..CurrentWave::default()
     };
     for number in 0..=index {
-        let capacity = match completed.get(number) {
+        // The policy may have had more waves when they were completed.
+        let recorded = completed.get(number).filter(|_| number < waves.len());
+        let capacity = match recorded {
             Some(completed) => usize::try_from(completed.nodes).unwrap_or(usize::MAX),
             None => limit(policy, number, members.len()),
         };
@@ -76,16 +81,28 @@ pub(super) fn current<'n>(
                 |node: &NodeView<'_>| control.acknowledged.iter().any(|name| name == node.name);
             let all_done = own
                 .iter()
-                .all(|node| node.is_updated_to(target) || acknowledged(node));
-            let is_stuck = taken == 0 && wave.startable.is_empty() && !waiting.is_empty();
-            wave.is_complete = index < waves.len() && all_done && wave.startable.is_empty() && !is_stuck;
-            wave.blocked = (is_stuck && index < waves.len()).then(|| {
-                let names: Vec<&str> = waiting.iter().map(|node| node.name).collect();
+                .all(|node| confirm::is_confirmed(policy, node, target) || acknowledged(node));
+            let has_none = taken == 0 && wave.startable.is_empty() && index < waves.len();
+            let (held, why) = match waiting.is_empty() {
+                false => (waiting.iter().map(|node| node.name).collect(), "can be updated"),
+                true => (selected(policy, number, unadopted), "is adopted"),
+            };
+            let is_stuck = has_none && !held.is_empty();
+            wave.blocked = is_stuck.then(|| {
                 format!(
-                    "waits for {}, of which no node can be updated: {}",
+                    "waits for {}, of which no node {why}: {}",
                     label(policy, index),
-                    text::names(&names)
+                    text::names(&held)
                 )
+            });
+            wave.is_complete = index < waves.len() && all_done && wave.startable.is_empty() && !is_stuck;
+            wave.unconfirmed = own.iter().find_map(|node| {
+                let failed = node.is_degraded() && !node.is_updated_to(target);
+                let objection = match failed {
+                    true => Some(format!("node {} failed: {}", node.name, node.reason)),
+                    false => confirm::objection(policy, node, target),
+                };
+                objection.filter(|_| !acknowledged(node))
             });
             return wave;
         }
@@ -134,6 +151,21 @@ fn limit(policy: &RolloutPolicy, number: usize, members: usize) -> usize {
     limit.map_or(usize::MAX, |limit| {
         usize::try_from(share(limit, members)).unwrap_or(usize::MAX)
     })
+}
+
+/// Returns the nodes that the selector of a wave names; none for a wave without one.
+fn selected<'n>(policy: &RolloutPolicy, number: usize, nodes: &[NodeView<'n>]) -> Vec<&'n str> {
+    let wave = policy.spec.waves.get(number);
+    let selector = wave
+        .and_then(|wave| wave.selector.as_ref())
+        .and_then(|selector| Selector::parse(selector).ok());
+    let Some(selector) = selector.filter(|selector| !selector.is_empty()) else {
+        return Vec::new();
+    };
+    let matching = nodes
+        .iter()
+        .filter(|node| selector.matches(node.node.metadata.labels.as_ref()));
+    matching.map(|node| node.name).collect()
 }
 
 /// Splits nodes into those that the selector of a wave matches, and the others.

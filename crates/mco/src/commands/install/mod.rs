@@ -66,6 +66,7 @@ fn settings(arguments: &InstallArguments, profile: ClusterProfile) -> ManifestSe
         log_level: LogLevel::default(),
         profile,
         chosen_base: arguments.profile.base,
+        tls: None,
     }
 }
 

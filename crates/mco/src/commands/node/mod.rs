@@ -8,10 +8,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::ListParams;
 use kube::{Api, Client};
+use mco_api::vocabulary::annotations::HOOKS;
 use mco_api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
 use mco_client::advice::{self, Advice};
 use mco_client::overview::{NodeOverview, NodeStanding, overview};
 use mco_client::timeline::{self, Timeline};
+use mco_core::rollout::hooks::{self, HookResult};
 use mco_core::rollout::{NodeView, RolloutView};
 use serde::Serialize;
 
@@ -30,6 +32,9 @@ struct NodeStatusReport {
     node: NodeOverview,
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<NodeTroubleReport>,
+    /// The results of the hooks of the last update.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hooks: Vec<HookResult>,
     timeline: Timeline,
 }
 
@@ -93,6 +98,9 @@ async fn read(client: &Client, name: &str, now: Timestamp) -> anyhow::Result<Nod
         pool,
         node: overview,
         trouble: advice_for(node),
+        hooks: NodeView::new(node)
+            .annotation(HOOKS)
+            .map_or_else(Vec::new, hooks::parse),
         timeline: timeline::timeline(name, progress.as_ref(), &events, now),
     })
 }

@@ -49,6 +49,11 @@ pub fn describe(report: &NodeStatusReport, now: Timestamp) -> String {
             let _ = writeln!(text, "{label:9} {}. {step}", index + 1);
         }
     }
+    for (index, hook) in report.hooks.iter().enumerate() {
+        let label = if index == 0 { "\nhooks" } else { "" };
+        let width = if index == 0 { 10 } else { 9 };
+        let _ = writeln!(text, "{label:width$} {}", escape_control_chars(&hook.to_string()));
+    }
     text.push('\n');
     text.push_str(&timeline(report));
     text

@@ -13,6 +13,7 @@ use kube::Client;
 use mco_api::RolloutPolicy;
 use mco_client::explain::{self, Explanation};
 use mco_client::forecast::{self, Edit, ObjectForecast, PlanContext};
+use mco_client::image_builds::ImageContext;
 use mco_client::overview::PoolOverview;
 use mco_client::plan::{ClusterPlanError, PlanReport, ensure_exists};
 use mco_core::config::manifest::Manifest;
@@ -132,6 +133,12 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &PlanArguments) ->
     let budgets: Vec<PodDisruptionBudget> = of_kind(&after, "policy/v1", "PodDisruptionBudget")?;
     let policies: Vec<RolloutPolicy> = of_kind(&after, "mco.dev/v1alpha1", "RolloutPolicy")?;
     let after = forecast::with_base(after, settings.base);
+    let mut images = ImageContext::new(&objects, &after)?;
+    images.builds = of_kind(&after, OWN, "MachineOSBuild")?;
+    let rendered = objects
+        .iter()
+        .filter(|object| object.kind == "MachineConfig" && object.name.starts_with("rendered-"));
+    images.rendered = rendered.map(|object| object.value.clone()).collect();
     let rules = forecast::rules(&after, AdministratorRules::of_base(forecast::base(&after)?))?;
     let unchanged = BootstrapSettings {
         base: None,
@@ -154,6 +161,7 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &PlanArguments) ->
         budgets: &budgets,
         rules,
         policies: &policies,
+        images,
         time: jiff::Timestamp::now(),
     };
     Ok(PlanReport {
@@ -179,6 +187,8 @@ fn to_plan_error(error: ClusterPlanError) -> anyhow::Error {
         ClusterPlanError::Read(error) => describe_error(error),
     }
 }
+
+const OWN: &str = "machineconfiguration.openshift.io/v1";
 
 pub const IDENTITY: RenderIdentity<'static> = RenderIdentity {
     controller_version: VERSION,

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use mco_client::forecast::PoolForecast;
+use mco_client::image_builds::ImageForecast;
 use mco_client::plan::PlanReport;
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::rollout::PoolWaves;
@@ -74,6 +75,9 @@ fn describe_pool(pool: &PoolForecast, old: &ParsedConfig, show_contents: bool) -
             names(&one.overridden)
         );
     }
+    if let Some(image) = &pool.image {
+        describe_image(image, show_contents, &mut text);
+    }
     if let Some(rollout) = &pool.rollout {
         describe_rollout(rollout, &mut text);
     }
@@ -94,6 +98,22 @@ fn describe_pool(pool: &PoolForecast, old: &ParsedConfig, show_contents: bool) -
         );
     }
     text
+}
+
+fn describe_image(image: &ImageForecast, show_contents: bool, text: &mut String) {
+    for (index, line) in image.describe().iter().enumerate() {
+        let line = escape_control_chars(line).replace('\n', "\n      ");
+        let _ = match index {
+            0 => writeln!(text, "  image {line}"),
+            _ => writeln!(text, "    {line}"),
+        };
+    }
+    if show_contents && image.requires_build && image.error.is_empty() {
+        let _ = writeln!(text, "    Containerfile:");
+        for line in image.containerfile.lines() {
+            let _ = writeln!(text, "      {}", escape_control_chars(line));
+        }
+    }
 }
 
 fn describe_rollout(rollout: &PoolWaves, text: &mut String) {

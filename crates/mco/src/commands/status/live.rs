@@ -1,5 +1,6 @@
 //! The objects of a status, kept up to date by watches.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::BoxStream;
@@ -8,7 +9,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
-use mco_api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
+use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig, RolloutPolicy};
+use mco_client::build_status;
 use mco_client::overview::{PoolOverview, overview};
 use mco_core::rollout::RolloutView;
 use mco_runtime::{Reflected, UnreadableObject};
@@ -25,6 +27,8 @@ pub struct LiveStatus {
     nodes: Reflected<Node>,
     progress: Reflected<MachineConfigNode>,
     policies: Reflected<RolloutPolicy>,
+    configs: Reflected<MachineOSConfig>,
+    builds: Reflected<MachineOSBuild>,
     /// Why the state may be outdated.
     pub lost: Option<String>,
 }
@@ -37,11 +41,16 @@ impl LiveStatus {
         let (policies, policy_events) = Reflected::watch(Api::all(client.clone()), without_managed_fields);
         // Optional: not every cluster has the kind, and its absence is no lost connection.
         let policy_events = policy_events.filter_map(async |event| event.ok().map(Ok));
+        let (configs, config_events) = Reflected::watch(Api::all(client.clone()), without_managed_fields);
+        let (builds, build_events) = Reflected::watch(Api::all(client.clone()), without_managed_fields);
+        let image_events = stream::select(config_events, build_events);
+        let image_events = image_events.filter_map(async |event| event.ok().map(Ok));
         let events = [
             pool_events.boxed(),
             node_events.boxed(),
             progress_events.boxed(),
             policy_events.boxed(),
+            image_events.boxed(),
         ];
         Self {
             events: stream::select_all(events).boxed(),
@@ -49,6 +58,8 @@ impl LiveStatus {
             nodes,
             progress,
             policies,
+            configs,
+            builds,
             lost: None,
         }
     }
@@ -77,9 +88,14 @@ impl LiveStatus {
         let (pools, nodes) = (self.pools.listed()?, self.nodes.listed()?);
         let progress = self.progress.listed().unwrap_or_default();
         let policies = self.policies.listed().unwrap_or_default();
+        let configs = owned(self.configs.listed());
+        let builds = owned(self.builds.listed());
         let view = RolloutView::new(pools.iter().map(AsRef::as_ref), nodes.iter().map(AsRef::as_ref))
+            .with_images(&configs, &builds)
             .with_policies(policies.iter().map(AsRef::as_ref), now, None);
-        Some(overview(&view, progress.iter().map(AsRef::as_ref), now))
+        let mut pools = overview(&view, progress.iter().map(AsRef::as_ref), now);
+        build_status::attach(&mut pools, &build_status::overviews(&builds, now));
+        Some(pools)
     }
 
     /// Returns the pools after the next change, or after the refresh interval.
@@ -105,6 +121,11 @@ impl LiveStatus {
     fn note_connection(&mut self, event: Result<(), watcher::Error>) {
         self.lost = event.err().map(|error| error.to_string());
     }
+}
+
+fn owned<K: Clone>(listed: Option<Vec<Arc<K>>>) -> Vec<K> {
+    let listed = listed.unwrap_or_default().into_iter();
+    listed.map(Arc::unwrap_or_clone).collect()
 }
 
 fn without_managed_fields<K: Resource>(object: &mut K) {

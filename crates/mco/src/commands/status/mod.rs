@@ -12,7 +12,8 @@ use anyhow::bail;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, RolloutPolicy};
+use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig, RolloutPolicy};
+use mco_client::build_status;
 use mco_client::overview::{PoolOverview, overview};
 use mco_core::rollout::RolloutView;
 
@@ -35,10 +36,9 @@ pub fn run(arguments: StatusArguments) -> anyhow::Result<CommandOutcome> {
         if arguments.watch {
             return watch(&client, &arguments).await;
         }
-        let pools = selected(read(&client).await?, &arguments.pools)?;
-        // Optional, as MachineConfigNodes are.
-        let builds = list_readable::<MachineOSBuild>(&client, "list the MachineOSBuilds").await;
-        let builds = builds.unwrap_or_default();
+        let mut pools = selected(read(&client).await?, &arguments.pools)?;
+        let builds = pools.iter_mut().filter_map(|pool| pool.build.as_mut());
+        mco_client::cluster::read_build_logs(&client, builds).await;
         let names = || {
             pools
                 .iter()
@@ -51,7 +51,7 @@ pub fn run(arguments: StatusArguments) -> anyhow::Result<CommandOutcome> {
                 Columns::Ordinary => text::describe(&pools, arguments.nodes, now),
                 Columns::Wide => text::wide(&pools, now),
             };
-            text + &builds::describe(&builds, now)
+            text + &builds::describe(&pools)
         })?;
         Ok(CommandOutcome::Done)
     })
@@ -63,7 +63,8 @@ async fn watch(client: &Client, arguments: &StatusArguments) -> anyhow::Result<C
     let mut pools = read(client).await?;
     loop {
         let now = Timestamp::now();
-        let mut text = text::live(&selected(pools, &arguments.pools)?, arguments.nodes, now);
+        let shown = selected(pools, &arguments.pools)?;
+        let mut text = text::live(&shown, arguments.nodes, now) + &builds::describe(&shown);
         if let Some(why) = &live.lost {
             text = format!(
                 "The cluster does not respond ({}); last known state:\n\n{text}",
@@ -99,13 +100,22 @@ pub async fn read(client: &Client) -> anyhow::Result<Vec<PoolOverview>> {
         list_readable::<MachineConfigNode>(client, "list the MachineConfigNodes"),
         list_readable::<RolloutPolicy>(client, "list the RolloutPolicies"),
     );
+    let (configs, builds) = tokio::join!(
+        list_readable::<MachineOSConfig>(client, "list the MachineOSConfigs"),
+        list_readable::<MachineOSBuild>(client, "list the MachineOSBuilds"),
+    );
     let (pools, nodes) = (pools?, nodes?);
     // Optional: not every cluster has them, and a user who may list nodes may lack permission.
     let progress = progress.unwrap_or_default();
     let policies = policies.unwrap_or_default();
+    let (configs, builds) = (configs.unwrap_or_default(), builds.unwrap_or_default());
     let now = Timestamp::now();
-    let view = RolloutView::new(&pools, &nodes).with_policies(&policies, now, None);
-    Ok(overview(&view, &progress, now))
+    let view = RolloutView::new(&pools, &nodes)
+        .with_images(&configs, &builds)
+        .with_policies(&policies, now, None);
+    let mut pools = overview(&view, &progress, now);
+    build_status::attach(&mut pools, &build_status::overviews(&builds, now));
+    Ok(pools)
 }
 
 fn selected(pools: Vec<PoolOverview>, wanted: &[String]) -> anyhow::Result<Vec<PoolOverview>> {

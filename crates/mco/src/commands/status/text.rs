@@ -241,6 +241,7 @@ mod tests {
             problem: None,
             since: Some(Timestamp::UNIX_EPOCH),
             expected: None,
+            build: None,
             nodes,
         }
     }

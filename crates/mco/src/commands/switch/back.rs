@@ -127,6 +127,7 @@ pub fn any_settings() -> ManifestSettings {
         log_level: LogLevel::default(),
         profile: ClusterProfile::default(),
         chosen_base: None,
+        tls: None,
     }
 }
 

@@ -183,6 +183,7 @@ mod tests {
             problem: None,
             since: None,
             expected: None,
+            build: None,
             nodes: current.iter().enumerate().map(node).collect(),
         }
     }

@@ -1,11 +1,19 @@
-//! Boot image skew: the enforcement policy of a cluster for outdated boot images, and whether it blocks an upgrade.
+//! Boot images: updates of machine templates, and the enforcement policy of a cluster for outdated images.
 //!
-//! A node that boots from an image that is too old can no longer be updated to the cluster's release. This module
-//! does not replace boot images; the component that does records it in the MachineConfiguration's status.
+//! A node that boots from an image that is too old can no longer be updated to the cluster's release. [`managed`]
+//! decides which templates are updated, [`machine_sets`] what is changed in them, and [`report`] what is recorded. This
+//! module decides whether outdated images block an upgrade.
+
+mod azure;
+pub mod machine_sets;
+pub mod managed;
+pub mod report;
+mod stream;
 
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use mco_api::foreign::cluster_version::ClusterVersion;
 use mco_api::foreign::infrastructure::Infrastructure;
 use mco_api::machine_configuration::{
     AutomaticBootImageVersion, BootImageSkewEnforcement, BootImageSkewEnforcementStatus,
@@ -42,8 +50,27 @@ pub enum BootImageGate {
 pub struct BootImageContext<'a> {
     pub gate: BootImageGate,
     pub infrastructure: Option<&'a Infrastructure>,
-    /// The release that the cluster was installed with.
-    pub installed: Option<&'a str>,
+    /// The release that the cluster was installed with; see [`installed_version`].
+    pub installed: &'a str,
+    /// A bare-metal cluster downloads the OS of new machines from a fixed address.
+    pub downloads_os: bool,
+}
+
+/// The installed version of a cluster that does not record it. It is older than every other, so that the skew is
+/// reported.
+const UNKNOWN_VERSION: BootImageVersion = BootImageVersion(0, 0, 0);
+const COMPLETED: &str = "Completed";
+
+/// Returns the release that the cluster was installed with, as `x.y.z`: the oldest update that completed.
+pub fn installed_version(version: Option<&ClusterVersion>) -> String {
+    let history = version.and_then(|version| version.status.as_ref());
+    let history = history
+        .map(|status| status.history.as_slice())
+        .unwrap_or_default();
+    let completed = history.iter().rev().find(|entry| entry.state == COMPLETED);
+    let found = completed.or(history.last()).map(|entry| entry.version.as_str());
+    let found = found.and_then(BootImageVersion::parse).unwrap_or(UNKNOWN_VERSION);
+    found.to_string()
 }
 
 /// Returns the enforcement in force, in the format of the MachineConfiguration's status.
@@ -56,23 +83,25 @@ pub fn enforcement(
         (BootImageGate::On | BootImageGate::Absent, Some(asked)) => return Some(as_asked(asked)),
         (BootImageGate::On, None) => {}
     }
-    if surroundings.infrastructure.is_some_and(keeps_its_machines) {
+    let is_fixed = |infrastructure: &Infrastructure| {
+        is_single_node(infrastructure) || (is_bare_metal(infrastructure) && !surroundings.downloads_os)
+    };
+    if surroundings.infrastructure.is_some_and(is_fixed) {
         return Some(BootImageSkewEnforcementStatus {
             mode: NONE.to_owned(),
             ..BootImageSkewEnforcementStatus::default()
         });
     }
-    let installed = surroundings.installed.and_then(BootImageVersion::parse);
+    let installed = BootImageVersion::parse(surroundings.installed).unwrap_or(UNKNOWN_VERSION);
+    let is_supported = surroundings.infrastructure.and_then(managed::support).is_some();
     let status = settings.status.as_ref();
-    if status.is_some_and(|status| updates_all(status.managed_boot_images_status.as_ref())) {
+    if is_supported && status.is_some_and(|status| updates_all(status.managed_boot_images_status.as_ref())) {
         let recorded = status.and_then(|status| status.boot_image_skew_enforcement_status.as_ref());
         let recorded = recorded.and_then(|recorded| recorded.automatic.clone());
-        let automatic = recorded.or_else(|| {
-            installed.map(|version| AutomaticBootImageVersion {
-                ocp_version: version.to_string(),
-                ..AutomaticBootImageVersion::default()
-            })
-        })?;
+        let automatic = recorded.unwrap_or_else(|| AutomaticBootImageVersion {
+            ocp_version: installed.to_string(),
+            ..AutomaticBootImageVersion::default()
+        });
         return Some(BootImageSkewEnforcementStatus {
             mode: AUTOMATIC.to_owned(),
             automatic: Some(automatic),
@@ -83,7 +112,7 @@ pub fn enforcement(
         mode: MANUAL.to_owned(),
         manual: Some(ManualBootImageVersion {
             mode: BY_RELEASE.to_owned(),
-            ocp_version: installed?.to_string(),
+            ocp_version: installed.to_string(),
             ..ManualBootImageVersion::default()
         }),
         ..BootImageSkewEnforcementStatus::default()
@@ -113,11 +142,6 @@ pub fn obstacle(
     ))
 }
 
-/// Whether outdated boot images are replaced automatically.
-pub fn are_kept_current(enforced: Option<&BootImageSkewEnforcementStatus>) -> bool {
-    enforced.is_some_and(|enforced| enforced.mode == AUTOMATIC)
-}
-
 /// Whether to warn that boot images are not monitored: nothing is enforced, although new nodes may be created.
 pub fn is_unwatched(
     enforced: Option<&BootImageSkewEnforcementStatus>,
@@ -137,13 +161,18 @@ fn as_asked(asked: &BootImageSkewEnforcement) -> BootImageSkewEnforcementStatus 
 /// Whether the cluster never creates nodes from boot images: it has a single node, or runs on bare metal, whose
 /// images are built for it.
 fn keeps_its_machines(infrastructure: &Infrastructure) -> bool {
-    infrastructure.status.as_ref().is_some_and(|status| {
-        let platform = status
-            .platform_status
-            .as_ref()
-            .map(|platform| platform.type_.as_str());
-        status.control_plane_topology == topology::SINGLE_REPLICA || platform == Some(BARE_METAL)
-    })
+    is_single_node(infrastructure) || is_bare_metal(infrastructure)
+}
+
+fn is_single_node(infrastructure: &Infrastructure) -> bool {
+    let status = infrastructure.status.as_ref();
+    status.is_some_and(|status| status.control_plane_topology == topology::SINGLE_REPLICA)
+}
+
+fn is_bare_metal(infrastructure: &Infrastructure) -> bool {
+    let status = infrastructure.status.as_ref();
+    let platform = status.and_then(|status| status.platform_status.as_ref());
+    platform.is_some_and(|platform| platform.type_ == BARE_METAL)
 }
 
 fn updates_all(managed: Option<&ManagedBootImages>) -> bool {
@@ -261,7 +290,8 @@ mod tests {
         let on = BootImageContext {
             gate: BootImageGate::On,
             infrastructure: Some(&cloud),
-            installed: Some("4.12.7"),
+            installed: "4.12.7",
+            downloads_os: false,
         };
         let off = BootImageContext {
             gate: BootImageGate::Off,
@@ -269,7 +299,7 @@ mod tests {
         };
         let plain = BootImageContext {
             gate: BootImageGate::Absent,
-            installed: None,
+            installed: "0.0.0",
             ..on
         };
         let at = |infrastructure| BootImageContext {
@@ -351,30 +381,30 @@ mod tests {
                 json!({}),
                 &nothing,
                 BootImageContext {
-                    installed: Some("4.20.0-rc.1"),
+                    installed: "4.20.0-rc.1",
                     ..on
                 },
                 Some(by_release("4.20.0")),
             ),
             (
-                "not recorded",
+                "not recorded, which must not be nothing to report",
                 json!({}),
                 &nothing,
                 BootImageContext {
-                    installed: None,
+                    installed: "stream",
                     ..on
                 },
-                None,
+                Some(by_release("0.0.0")),
             ),
             (
-                "not parsable",
+                "bare metal that downloads its OS",
                 json!({}),
-                &nothing,
+                &all,
                 BootImageContext {
-                    installed: Some("stream"),
-                    ..on
+                    downloads_os: true,
+                    ..at(&metal)
                 },
-                None,
+                Some(by_release("4.12.7")),
             ),
         ];
         for (name, spec, status, surroundings, expected) in cases {
@@ -382,6 +412,41 @@ mod tests {
             let expected = expected.map(|expected| serde_json::from_value(expected).unwrap());
             assert_eq!(found, expected, "{name}");
         }
+    }
+
+    #[test]
+    fn the_installed_version_is_the_oldest_that_completed() {
+        let version = |history: Value| -> ClusterVersion {
+            serde_json::from_value(json!({"metadata": {"name": "version"}, "status": {"history": history}}))
+                .unwrap()
+        };
+        let entry = |state: &str, version: &str| json!({"state": state, "version": version});
+        for (name, history, expected) in [
+            (
+                "the oldest",
+                json!([
+                    entry("Partial", "4.22.0"),
+                    entry("Completed", "4.21.3"),
+                    entry("Completed", "4.12.7")
+                ]),
+                "4.12.7",
+            ),
+            (
+                "the first one never completed",
+                json!([entry("Completed", "4.13.0"), entry("Partial", "4.12.7")]),
+                "4.13.0",
+            ),
+            (
+                "still installing",
+                json!([entry("Partial", "4.20.0-rc.1")]),
+                "4.20.0",
+            ),
+            ("no history", json!([]), "0.0.0"),
+            ("not a version", json!([entry("Completed", "nightly")]), "0.0.0"),
+        ] {
+            assert_eq!(installed_version(Some(&version(history))), expected, "{name}");
+        }
+        assert_eq!(installed_version(None), "0.0.0");
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! Checks the gates of RolloutPolicies, each at most once per interval and only while nodes wait for it.
 
+mod control_plane;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
-use kube::api::{DynamicObject, ListParams};
+use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 use kube::discovery;
 use mco_api::RolloutPolicy;
-use mco_api::rollout_policy::{ConditionGate, PrometheusGate, RolloutGate, SecretKey, WebhookGate};
+use mco_api::rollout_policy::{ConditionGate, GateEndpoint, PrometheusGate, RolloutGate, WebhookGate};
 use mco_core::rollout::policy::{self, GateObservation};
 use mco_runtime::{Requeue, object_name};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -23,10 +23,6 @@ use crate::outbound::{self, OutboundRequest, OutboundResponse};
 
 /// How long a check may take, unless the gate has its own timeout.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The server name in the certificate of every API server.
-const API_SERVER_NAME: &str = "kubernetes.default.svc";
-/// The static pods of etcd: the namespace and label of kubeadm, and those of OpenShift.
-const ETCD_PODS: [(&str, &str); 2] = [("kube-system", "component=etcd"), ("openshift-etcd", "app=etcd")];
 
 /// Whether a check passed, and what it found.
 type Checked = Result<(bool, String), String>;
@@ -69,12 +65,12 @@ async fn check(ctx: &Context, policy: &RolloutPolicy, gate: &RolloutGate) -> Che
     } else if let Some(gate) = &gate.condition {
         condition(ctx, gate).await
     } else {
-        control_plane(ctx).await
+        control_plane::check(ctx).await
     }
 }
 
-async fn token(ctx: &Context, from: Option<&SecretKey>) -> Result<Option<String>, String> {
-    match from {
+async fn token(ctx: &Context, endpoint: &GateEndpoint) -> Result<Option<String>, String> {
+    match &endpoint.token_secret {
         Some(from) => outbound::secret(ctx, from, "token").await.map(Some),
         None => Ok(None),
     }
@@ -88,11 +84,11 @@ async fn prometheus(ctx: &Context, gate: &PrometheusGate) -> Checked {
     };
     let url = format!(
         "{}/api/v1/query?query={}",
-        gate.url.trim_end_matches('/'),
+        gate.endpoint.url.trim_end_matches('/'),
         utf8_percent_encode(&expression, NON_ALPHANUMERIC)
     );
     let mut request = OutboundRequest::get(url, TIMEOUT);
-    request.token = token(ctx, gate.token_secret.as_ref()).await?;
+    request.token = token(ctx, &gate.endpoint).await?;
     match outbound::send(ctx, request).await? {
         OutboundResponse::Success(text) => evaluate(&text, !gate.no_firing.is_empty()),
         OutboundResponse::Refused { code, message } => Err(format!("Prometheus answers {code}: {message}")),
@@ -124,6 +120,7 @@ fn evaluate(text: &str, alerts: bool) -> Checked {
     }
     Ok(match series.len() {
         0 => (false, "the expression has no result".to_owned()),
+        1 => (true, "the expression has 1 result".to_owned()),
         count => (true, format!("the expression has {count} results")),
     })
 }
@@ -138,10 +135,10 @@ async fn webhook(ctx: &Context, policy: &RolloutPolicy, gate: &WebhookGate) -> C
     let body = json!({"policy": object_name(&policy.metadata), "pools": pools});
     let request = OutboundRequest {
         method: Method::POST,
-        token: token(ctx, gate.token_secret.as_ref()).await?,
+        token: token(ctx, &gate.endpoint).await?,
         body: body.to_string().into_bytes(),
         ..OutboundRequest::get(
-            gate.url.clone(),
+            gate.endpoint.url.clone(),
             policy::duration_of(&gate.timeout).unwrap_or(TIMEOUT),
         )
     };
@@ -196,111 +193,6 @@ async fn condition(ctx: &Context, gate: &ConditionGate) -> Checked {
     })
 }
 
-/// Every API server is ready, and every etcd member that runs as a static pod is.
-async fn control_plane(ctx: &Context) -> Checked {
-    let servers = api_servers(ctx).await?;
-    if servers.is_empty() {
-        let request = http::Request::get("/readyz")
-            .body(Vec::new())
-            .map_err(|error| error.to_string())?;
-        let ready = tokio::time::timeout(TIMEOUT, ctx.client.request_text(request)).await;
-        match ready {
-            Ok(Ok(_)) => {}
-            Ok(Err(kube::Error::Api(status))) => {
-                return Ok((false, format!("the API server is not ready: {}", status.message)));
-            }
-            Ok(Err(error)) => return Err(format!("the API server cannot be reached: {error}")),
-            Err(_) => return Err("the API server does not answer".to_owned()),
-        }
-    }
-    let checks = servers.iter().map(|address| async move {
-        let request = OutboundRequest {
-            server_name: Some(API_SERVER_NAME),
-            ..OutboundRequest::get(format!("https://{address}/readyz"), TIMEOUT)
-        };
-        (address, outbound::send(ctx, request).await)
-    });
-    for (address, checked) in futures::future::join_all(checks).await {
-        match checked {
-            Ok(OutboundResponse::Success(_)) => {}
-            Ok(OutboundResponse::Refused { code, .. }) => {
-                return Ok((false, format!("API server {address} is not ready ({code})")));
-            }
-            Err(why) => return Ok((false, format!("API server {address} cannot be reached: {why}"))),
-        }
-    }
-    let (members, unready) = etcd(ctx).await?;
-    Ok(match unready {
-        Some(pod) => (false, format!("etcd member {pod} is not ready")),
-        None => (
-            true,
-            format!(
-                "{} API servers and {members} etcd members are ready",
-                servers.len().max(1)
-            ),
-        ),
-    })
-}
-
-/// Returns host and port of every API server.
-async fn api_servers(ctx: &Context) -> Result<Vec<String>, String> {
-    let slices: Api<EndpointSlice> = Api::namespaced(ctx.client.clone(), "default");
-    let selector = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
-    let slices = match slices.list(&selector).await {
-        Ok(slices) => slices.items,
-        // The embedded API server has none.
-        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-        Err(error) => return Err(format!("cannot list the API servers: {error}")),
-    };
-    let mut servers = Vec::new();
-    for slice in slices {
-        let port = slice
-            .ports
-            .iter()
-            .flatten()
-            .find_map(|port| port.port)
-            .unwrap_or(6443);
-        for address in slice
-            .endpoints
-            .iter()
-            .flatten()
-            .flat_map(|endpoint| &endpoint.addresses)
-        {
-            let host = if address.contains(':') {
-                format!("[{address}]")
-            } else {
-                address.clone()
-            };
-            servers.push(format!("{host}:{port}"));
-        }
-    }
-    Ok(servers)
-}
-
-/// Returns the number of etcd members that run as pods, and the first that is not ready.
-async fn etcd(ctx: &Context) -> Result<(usize, Option<String>), String> {
-    let mut count = 0;
-    for (namespace, selector) in ETCD_PODS {
-        let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), namespace);
-        let pods = pods
-            .list(&ListParams::default().labels(selector))
-            .await
-            .map_err(|error| format!("cannot list the etcd members: {error}"))?;
-        count += pods.items.len();
-        let unready = pods.items.iter().find(|pod| {
-            let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-            !conditions
-                .into_iter()
-                .flatten()
-                .any(|condition| condition.type_ == "Ready" && condition.status == "True")
-        });
-        if let Some(pod) = unready {
-            return Ok((count, Some(object_name(&pod.metadata).to_owned())));
-        }
-    }
-    Ok((count, None))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,7 +204,7 @@ mod tests {
         let none = response(json!([]));
         assert_eq!(
             evaluate(&some, false),
-            Ok((true, "the expression has 1 results".to_owned()))
+            Ok((true, "the expression has 1 result".to_owned()))
         );
         assert_eq!(
             evaluate(&none, false),

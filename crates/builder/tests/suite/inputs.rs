@@ -1,0 +1,141 @@
+//! What the builder gathers for a build: subscriptions, proxies, trust.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Patch, PatchParams};
+use mco_api::ControllerConfig;
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+
+const NO_REGISTRY: &str = "127.0.0.1:1";
+const ENTITLED: [&str; 3] = ["etc-pki-entitlement", "etc-yum-repos-d", "etc-pki-rpm-gpg"];
+
+/// Returns the Job of the pool's build.
+async fn job(cluster: &Cluster) -> Value {
+    let build = cluster.started("").await;
+    let job = cluster.jobs().await.into_iter().next().unwrap();
+    assert_eq!(
+        job.metadata.name.as_deref(),
+        Some(format!("build-{build}").as_str())
+    );
+    serde_json::to_value(job).unwrap()
+}
+
+fn variables(job: &Value) -> Vec<(&str, &str)> {
+    let container = &job["spec"]["template"]["spec"]["initContainers"][0];
+    let variables = container["env"].as_array().unwrap().iter();
+    variables
+        .map(|one| {
+            (
+                one["name"].as_str().unwrap(),
+                one["value"].as_str().unwrap_or_default(),
+            )
+        })
+        .collect()
+}
+
+fn names(objects: &Value) -> Vec<&str> {
+    let objects = objects.as_array().unwrap().iter();
+    objects.map(|one| one["name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscriptions_repositories_and_keys_are_mounted_where_they_exist() {
+    let mut cluster = Cluster::prepare(NO_REGISTRY).await;
+    let secret = |name: &str| json!({"metadata": {"name": name}, "stringData": {"a.pem": "x"}});
+    let secrets = cluster.ours::<Secret>();
+    cluster
+        .create(&secrets, secret("etc-pki-entitlement-worker"))
+        .await;
+    cluster
+        .create(&secrets, secret("etc-pki-entitlement-infra"))
+        .await;
+    cluster.create(&secrets, secret("etc-pki-rpm-gpg")).await;
+    let repositories = json!({"metadata": {"name": "etc-yum-repos-d"}, "data": {"a.repo": "[a]"}});
+    cluster.create(&cluster.ours::<ConfigMap>(), repositories).await;
+    cluster.start_builder(0);
+    cluster.opt_in(json!({})).await;
+    let job = job(&cluster).await;
+    let pod = &job["spec"]["template"]["spec"];
+    let volumes = pod["volumes"].as_array().unwrap();
+    let volume = |name: &str| volumes.iter().find(|one| one["name"] == name).unwrap();
+    assert_eq!(
+        volume("etc-pki-entitlement")["secret"]["secretName"],
+        "etc-pki-entitlement-worker"
+    );
+    assert_eq!(volume("etc-yum-repos-d")["configMap"]["name"], "etc-yum-repos-d");
+    assert_eq!(
+        volume("etc-pki-rpm-gpg")["secret"]["secretName"],
+        "etc-pki-rpm-gpg"
+    );
+    for name in ENTITLED {
+        assert!(
+            names(&pod["initContainers"][0]["volumeMounts"]).contains(&name),
+            "{name}"
+        );
+        let annotation = format!("machineconfiguration.openshift.io/has-{name}");
+        assert_eq!(job["metadata"]["annotations"][&annotation], "", "{name}");
+    }
+    assert!(variables(&job).contains(&("ETC_PKI_ENTITLEMENT_MOUNTPOINT", "/etc/pki/entitlement")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_has_the_proxy_and_the_trust_of_the_cluster() {
+    let mut cluster = Cluster::prepare(NO_REGISTRY).await;
+    let patch = json!({"spec": {
+        "proxy": {"httpProxy": "http://proxy.test:1", "httpsProxy": "http://proxy.test:2", "noProxy": ".svc"},
+        "additionalTrustBundle": "Y2VydGlmaWNhdGU=",
+    }});
+    let patched = cluster
+        .all::<ControllerConfig>()
+        .patch(
+            "machine-config-controller",
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await;
+    patched.unwrap();
+    let policy = "data:,%7B%22default%22%3A%5B%7B%22type%22%3A%22reject%22%7D%5D%7D";
+    let file = |path: &str, source: &str| json!({"path": path, "contents": {"source": source}});
+    cluster
+        .rendered("rendered-worker-2", &json!({"osImageURL": "base:1", "config": {
+            "ignition": {"version": "3.5.0"},
+            "storage": {"files": [
+                file("/etc/containers/policy.json", policy),
+                file("/etc/containers/registries.conf", "data:,unqualified-search-registries%20%3D%20%5B%5D"),
+            ]},
+        }}))
+        .await;
+    cluster.retarget("rendered-worker-2").await;
+    cluster.start_builder(0);
+    cluster.opt_in(json!({})).await;
+    let job = job(&cluster).await;
+    for (name, value) in [
+        ("HTTP_PROXY", "http://proxy.test:1"),
+        ("HTTPS_PROXY", "http://proxy.test:2"),
+        ("NO_PROXY", ".svc"),
+    ] {
+        assert!(variables(&job).contains(&(name, value)), "{name}");
+    }
+    let build = cluster.current_build().await;
+    let text = async |name: &str, key: &str| {
+        let found = cluster
+            .ours::<ConfigMap>()
+            .get(&format!("{name}-{build}"))
+            .await
+            .unwrap();
+        found.data.unwrap()[key].clone()
+    };
+    assert_eq!(
+        text("additionaltrustbundle", "openshift-config-user-ca-bundle.crt").await,
+        "certificate"
+    );
+    assert_eq!(
+        text("etc-policy", "policy.json").await,
+        r#"{"default":[{"type":"reject"}]}"#
+    );
+    assert_eq!(
+        text("etc-registries", "registries.conf").await,
+        "unqualified-search-registries = []"
+    );
+}

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Prints one line per suite, and fails unless the failures are exactly those that are expected.
+
+usage: report.py EXPECTED RESULTS SUITE...
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+
+def expected_failures(path):
+    """Returns the reasons by suite and test. A line of the file is "suite | test | reason"."""
+    reasons = {}
+    for line in path.read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            suite, test, reason = (part.strip() for part in line.split(" | ", 2))
+            reasons.setdefault(suite, {})[test] = reason
+    return reasons
+
+
+def ginkgo_results(path):
+    """Returns the state of each spec: passed, failed or pending."""
+    results = {}
+    for suite in json.loads(path.read_text()):
+        for spec in suite["SpecReports"] or []:
+            if spec["LeafNodeType"] != "It":
+                if spec["State"] not in ("passed", "skipped"):
+                    results[spec["LeafNodeType"]] = "failed"
+                continue
+            name = " ".join([*(spec["ContainerHierarchyTexts"] or []), spec["LeafNodeText"]])
+            state = {"passed": "passed", "pending": "pending", "skipped": "pending"}.get(spec["State"], "failed")
+            # Specs of a table may share a name; one failure is the result of all of them.
+            key, number = name, 2
+            while key in results:
+                key, number = f"{name} #{number}", number + 1
+            results[key] = state
+    return results
+
+
+def log_results(path):
+    """Returns the result of each test of `go test -v`, and of our clients, which print the same lines."""
+    states = {"PASS": "passed", "FAIL": "failed", "SKIP": "pending"}
+    found = re.findall(r"^\s*--- (PASS|FAIL|SKIP): (.+?)(?: \([\d.]+s\))?$", path.read_text(errors="replace"), re.M)
+    # A test with subtests fails with them.
+    parents = {name.rpartition("/")[0] for _, name in found}
+    return {name: states[state] for state, name in found if name not in parents}
+
+
+def results_of(directory, suite):
+    name = suite.replace("/", "_")
+    report, log = directory / f"{name}.json", directory / f"{name}.log"
+    if report.exists() and report.stat().st_size > 0:
+        return ginkgo_results(report)
+    return log_results(log) if log.exists() else {}
+
+
+def main():
+    expected, directory, suites = expected_failures(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), sys.argv[3:]
+    wrong = []
+    for suite in suites:
+        results = results_of(directory, suite)
+        reasons = expected.get(suite, {})
+        count = {state: sum(result == state for result in results.values()) for state in ("passed", "failed", "pending")}
+        print(f"{suite:<28} {count['passed']:>4} passed {count['failed']:>3} failed {count['pending']:>3} pending")
+        if not results:
+            wrong.append(f"{suite}: no result; see {directory}/{suite.replace('/', '_')}.log")
+        for test in sorted(test for test, state in results.items() if state == "failed"):
+            if test not in reasons:
+                wrong.append(f"{suite}: failed, and is not expected to: {test}")
+        for test in reasons:
+            if results.get(test) == "passed":
+                wrong.append(f"{suite}: passes now; remove it from expected.txt: {test}")
+            elif results and test not in results:
+                wrong.append(f"{suite}: did not run: {test}")
+    for line in wrong:
+        print(line)
+    sys.exit(1 if wrong else 0)
+
+
+main()
