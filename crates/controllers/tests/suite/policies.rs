@@ -251,7 +251,11 @@ async fn drained_nodes_get_no_traffic_and_are_not_removed_and_marks_of_others_st
         .await;
     let has = |node: &Node| {
         let label = node.metadata.labels.as_ref().and_then(|all| all.get(LABEL));
-        let annotation = node.metadata.annotations.as_ref().and_then(|all| all.get(PROTECTED));
+        let annotation = node
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(PROTECTED));
         (label.is_some(), annotation.is_some())
     };
     for name in ["worker-0", "worker-1"] {
@@ -263,5 +267,9 @@ async fn drained_nodes_get_no_traffic_and_are_not_removed_and_marks_of_others_st
     cluster.updated("worker").await;
     cluster.at_rest().await;
     assert_eq!(has(&cluster.node("worker-0").await), (false, false));
-    assert_eq!(has(&cluster.node("worker-1").await), (false, true), "it was set before");
+    assert_eq!(
+        has(&cluster.node("worker-1").await),
+        (false, true),
+        "it was set before"
+    );
 }

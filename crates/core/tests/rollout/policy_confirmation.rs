@@ -245,7 +245,12 @@ fn pools_that_come_first_are_complete_with_their_adoption() {
 fn a_policy_that_loses_its_waves_in_the_middle_updates_all_other_nodes() {
     let mut policies = [policy("p", "worker", json!({}))];
     let completed = json!([{"nodes": 1, "at": NOW}]);
-    policies[0].status = from(json!({"pools": [{"name": "worker", "target": "v2", "completedWaves": completed}]}));
+    policies[0].status =
+        from(json!({"pools": [{"name": "worker", "target": "v2", "completedWaves": completed}]}));
     let nodes = [node("n0 v2/v2"), node("n1 v1/v1 age=1"), node("n2 v1/v1 age=2")];
-    assert_eq!(sent(&decided(&[worker()], &nodes, &policies)), "n1 n2", "they waited for ever");
+    assert_eq!(
+        sent(&decided(&[worker()], &nodes, &policies)),
+        "n1 n2",
+        "they waited for ever"
+    );
 }
