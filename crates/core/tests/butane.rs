@@ -29,7 +29,9 @@ fn uncompressed_sources(value: &Value, found: &mut Vec<String>) {
         found.extend(value["source"].as_str().map(str::to_owned));
     }
     match value {
-        Value::Object(members) => members.values().for_each(|member| uncompressed_sources(member, found)),
+        Value::Object(members) => members
+            .values()
+            .for_each(|member| uncompressed_sources(member, found)),
         Value::Array(items) => items.iter().for_each(|item| uncompressed_sources(item, found)),
         _ => {}
     }

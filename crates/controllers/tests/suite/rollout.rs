@@ -379,7 +379,10 @@ async fn a_node_without_any_role_joins_the_pool_it_was_installed_for() {
     let _: Node = cluster.patch("new-infra", first).await;
     let mut from_the_start = node("new-worker", &worker);
     let annotations = from_the_start.metadata.annotations.as_mut().unwrap();
-    annotations.insert("machineconfiguration.openshift.io/firstPivotConfig".to_owned(), worker);
+    annotations.insert(
+        "machineconfiguration.openshift.io/firstPivotConfig".to_owned(),
+        worker,
+    );
     cluster.create(&from_the_start).await;
     for (name, role) in [("new-infra", "infra"), ("new-worker", "worker")] {
         let label = format!("node-role.kubernetes.io/{role}");
@@ -391,7 +394,9 @@ async fn a_node_without_any_role_joins_the_pool_it_was_installed_for() {
     }
     cluster
         .pool_where("infra", "counts its node", |pool| {
-            pool.status.as_ref().is_some_and(|status| status.machine_count == 1)
+            pool.status
+                .as_ref()
+                .is_some_and(|status| status.machine_count == 1)
         })
         .await;
 }

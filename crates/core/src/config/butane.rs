@@ -68,7 +68,8 @@ const fn field(from: &'static str, to: &'static str, shape: Shape) -> Field {
 const LOCAL: &str = "local files are not read; write the contents inline";
 const FIRST_BOOT: &str = "takes effect at the first boot only, so a MachineConfig cannot change it; \
                           pass it to the machine's first boot with the butane tool";
-const IMMUTABLE: &str = "variant openshift refuses it, because it cannot change after the first boot; use variant fcos";
+const IMMUTABLE: &str =
+    "variant openshift refuses it, because it cannot change after the first boot; use variant fcos";
 const KERNEL_ARGUMENTS: &str = "variant openshift has openshift.kernel_arguments instead";
 
 const HEADERS: Shape = Shape::List(&Shape::Object(&[
@@ -140,7 +141,10 @@ const FILE: Shape = Shape::Object(&[
     field(
         "append",
         "append",
-        Shape::NotOpenShift(&Shape::List(&Shape::Contents), "MachineConfigs cannot append to files"),
+        Shape::NotOpenShift(
+            &Shape::List(&Shape::Contents),
+            "MachineConfigs cannot append to files",
+        ),
     ),
     field("mode", "mode", Shape::Integer),
     field("user", "user", OWNER),
@@ -260,11 +264,7 @@ const CONFIG: [Field; 7] = [
 ];
 /// The fields of a MachineConfig beside its Ignition config.
 const OPENSHIFT: Shape = Shape::Object(&[
-    field(
-        "kernel_arguments",
-        "kernelArguments",
-        Shape::List(&Shape::Text),
-    ),
+    field("kernel_arguments", "kernelArguments", Shape::List(&Shape::Text)),
     field("extensions", "extensions", Shape::List(&Shape::Text)),
     field("fips", "fips", Shape::Flag),
     field("kernel_type", "kernelType", Shape::Text),
@@ -322,7 +322,9 @@ fn ignition_version(variant: &str, version: &str) -> Result<&'static str, Proble
     if versions.is_empty() {
         return Err(Problem::new(
             "variant",
-            format!("{variant:?} is not translated; use openshift, fcos or flatcar, or translate it with the butane tool"),
+            format!(
+                "{variant:?} is not translated; use openshift, fcos or flatcar, or translate it with the butane tool"
+            ),
         ));
     }
     let found = known.clone().find(|(_, one, _)| *one == version);
@@ -350,8 +352,14 @@ impl Translation {
     fn metadata(&mut self, document: &Value, name: Option<&str>) -> Value {
         let own = &document["metadata"];
         if let Some(members) = own.as_object() {
-            for key in members.keys().filter(|key| !["name", "labels"].contains(&key.as_str())) {
-                self.refuse(&format!("metadata.{key}"), "unknown field; there are name and labels");
+            for key in members
+                .keys()
+                .filter(|key| !["name", "labels"].contains(&key.as_str()))
+            {
+                self.refuse(
+                    &format!("metadata.{key}"),
+                    "unknown field; there are name and labels",
+                );
             }
         }
         let name = own["name"].as_str().filter(|name| !name.is_empty()).or(name);
@@ -366,7 +374,14 @@ impl Translation {
     }
 
     /// Translates one field of an object. An absent value stays absent.
-    fn member(&mut self, fields: &[Field], key: &str, value: &Value, parent: &str, into: &mut Map<String, Value>) {
+    fn member(
+        &mut self,
+        fields: &[Field],
+        key: &str,
+        value: &Value,
+        parent: &str,
+        into: &mut Map<String, Value>,
+    ) {
         let path = if parent.is_empty() {
             key.to_owned()
         } else {
@@ -389,12 +404,15 @@ impl Translation {
             (Shape::Refused(why), _) => self.refuse(path, why),
             (Shape::NotOpenShift(_, why), _) if self.is_openshift => self.refuse(path, why),
             (Shape::NotOpenShift(shape, _), value) => return self.value(value, *shape, path),
-            (Shape::Text, Value::String(_)) | (Shape::Integer, Value::Number(_)) | (Shape::Flag, Value::Bool(_)) => {
+            (Shape::Text, Value::String(_))
+            | (Shape::Integer, Value::Number(_))
+            | (Shape::Flag, Value::Bool(_)) => {
                 return Some(value.clone());
             }
             (Shape::List(shape), Value::Array(items)) => {
                 let items = items.iter().enumerate();
-                let items = items.filter_map(|(index, item)| self.value(item, *shape, &format!("{path}[{index}]")));
+                let items =
+                    items.filter_map(|(index, item)| self.value(item, *shape, &format!("{path}[{index}]")));
                 return Some(Value::Array(items.collect()));
             }
             (Shape::Object(fields), Value::Object(members)) => {
@@ -455,7 +473,11 @@ fn data_url(text: &str) -> String {
     let escaped = mco_ignition::resource::encode(text.as_bytes());
     let encoded = base64::engine::general_purpose::STANDARD.encode(text);
     let encoded = format!("data:;base64,{encoded}");
-    if encoded.len() < escaped.len() { encoded } else { escaped }
+    if encoded.len() < escaped.len() {
+        encoded
+    } else {
+        escaped
+    }
 }
 
 #[cfg(test)]
@@ -466,8 +488,12 @@ mod tests {
     fn translated(yaml: &str) -> Result<Value, Vec<String>> {
         let document = manifest::value(yaml).unwrap();
         assert!(is_butane(&document), "{yaml}");
-        translate(&document, Some("50-file"))
-            .map_err(|problems| problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect())
+        translate(&document, Some("50-file")).map_err(|problems| {
+            problems
+                .iter()
+                .map(|problem| format!("{}: {}", problem.path, problem.message))
+                .collect()
+        })
     }
 
     #[test]
@@ -476,18 +502,62 @@ mod tests {
         let openshift = format!("variant: openshift\nversion: 4.20.0\n{head}");
         let fcos = format!("variant: fcos\nversion: 1.6.0\n{head}");
         for (head, body, field) in [
-            (&fcos, "storage: {disks: [{device: /dev/vda}]}", "storage.disks: takes effect at the first boot"),
-            (&fcos, "storage: {trees: [{local: a}]}", "storage.trees: local files are not read"),
-            (&fcos, "boot_device: {mirror: {}}", "boot_device: takes effect at the first boot"),
-            (&fcos, "storage: {files: [{path: /a, contents: {local: a}}]}", "storage.files[0].contents.local: local"),
-            (&fcos, "storage: {files: [{path: /a, contents: {inline: 1}}]}", "storage.files[0].contents.inline: exp"),
-            (&fcos, "storage: {files: [{path: /a, modus: 1}]}", "storage.files[0].modus: unknown field"),
+            (
+                &fcos,
+                "storage: {disks: [{device: /dev/vda}]}",
+                "storage.disks: takes effect at the first boot",
+            ),
+            (
+                &fcos,
+                "storage: {trees: [{local: a}]}",
+                "storage.trees: local files are not read",
+            ),
+            (
+                &fcos,
+                "boot_device: {mirror: {}}",
+                "boot_device: takes effect at the first boot",
+            ),
+            (
+                &fcos,
+                "storage: {files: [{path: /a, contents: {local: a}}]}",
+                "storage.files[0].contents.local: local",
+            ),
+            (
+                &fcos,
+                "storage: {files: [{path: /a, contents: {inline: 1}}]}",
+                "storage.files[0].contents.inline: exp",
+            ),
+            (
+                &fcos,
+                "storage: {files: [{path: /a, modus: 1}]}",
+                "storage.files[0].modus: unknown field",
+            ),
             (&fcos, "storage: {files: {}}", "storage.files: expected a list"),
-            (&fcos, "openshift: {fips: true}", "openshift: only variant openshift"),
-            (&fcos, "systemd: {units: [{name: a, contents_local: b}]}", "systemd.units[0].contents_local: local"),
-            (&openshift, "storage: {links: [{path: /a, target: b}]}", "storage.links: variant openshift refuses"),
-            (&openshift, "kernel_arguments: {should_exist: [a]}", "kernel_arguments: variant openshift has"),
-            (&openshift, "passwd: {users: [{name: core, uid: 5}]}", "passwd.users[0].uid: variant openshift"),
+            (
+                &fcos,
+                "openshift: {fips: true}",
+                "openshift: only variant openshift",
+            ),
+            (
+                &fcos,
+                "systemd: {units: [{name: a, contents_local: b}]}",
+                "systemd.units[0].contents_local: local",
+            ),
+            (
+                &openshift,
+                "storage: {links: [{path: /a, target: b}]}",
+                "storage.links: variant openshift refuses",
+            ),
+            (
+                &openshift,
+                "kernel_arguments: {should_exist: [a]}",
+                "kernel_arguments: variant openshift has",
+            ),
+            (
+                &openshift,
+                "passwd: {users: [{name: core, uid: 5}]}",
+                "passwd.users[0].uid: variant openshift",
+            ),
             (
                 &openshift,
                 "storage: {files: [{path: /a, contents: {source: 'https://a'}}]}",

@@ -355,11 +355,19 @@ mod tests {
     fn a_butane_config_is_read_as_a_machine_config_with_the_name_of_its_file() {
         let text = "variant: fcos\nversion: 1.5.0\nmetadata:\n  labels:\n    machineconfiguration.openshift.io/role: worker\n";
         let found = read("configs/50-ntp.bu", text.as_bytes()).unwrap();
-        assert_eq!((found[0].kind.as_str(), found[0].name.as_str()), ("MachineConfig", "50-ntp"));
+        assert_eq!(
+            (found[0].kind.as_str(), found[0].name.as_str()),
+            ("MachineConfig", "50-ntp")
+        );
         let config: MachineConfig = found[0].decode().unwrap();
         assert!(config.spec.config.is_some());
-        let error = read("standard input", b"variant: fcos\nversion: 1.5.0\n").unwrap_err().to_string();
-        assert!(error.starts_with("standard input:1: Butane config: metadata.name: "), "{error}");
+        let error = read("standard input", b"variant: fcos\nversion: 1.5.0\n")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("standard input:1: Butane config: metadata.name: "),
+            "{error}"
+        );
     }
 
     #[test]
