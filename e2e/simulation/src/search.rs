@@ -179,11 +179,13 @@ fn shorten(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
     let mut command = format!("simulation --seed {seed} --workers {}", arguments.workers);
     if !without.is_empty() {
         let numbers: Vec<String> = without.iter().map(ToString::to_string).collect();
-        command += &format!(" --without {}", numbers.join(","));
+        command.push_str(" --without ");
+        command.push_str(&numbers.join(","));
     }
     if !faults.is_empty() {
         let names: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        command += &format!(" --without-faults {}", names.join(","));
+        command.push_str(" --without-faults ");
+        command.push_str(&names.join(","));
     }
     println!("  again: {command}");
     Ok(())

@@ -318,7 +318,7 @@ impl Cast {
             Plant::ForeignUncordon => {
                 self.world.set_cordoned("worker-0", true);
                 self.set_unschedulable("worker-0", true).await?;
-                sleep(Duration::from_secs(60)).await;
+                sleep(Duration::from_mins(1)).await;
                 self.set_unschedulable("worker-0", false).await?;
             }
             Plant::OverBudget => {

@@ -174,7 +174,7 @@ fn incident(random: &mut Random, number: u64, workers: usize) -> Incident {
         _ => format!("worker-{}", random.below(workers)),
     };
     let replica = usize::try_from(random.below(2)).unwrap_or_default();
-    let short = random.between(Duration::from_millis(500), Duration::from_secs(60));
+    let short = random.between(Duration::from_millis(500), Duration::from_mins(1));
     let long = random.between(Duration::from_secs(10), Duration::from_mins(8));
     match random.below(16) {
         0..=3 => Incident::WriteConfig { number, role },

@@ -22,7 +22,7 @@ use crate::story::Story;
 const KEPT_LINES: usize = 60;
 /// A controller may act for this long on what it has seen before: the longest delay of an event, a reconcile, and the
 /// longest time for which it may be cut off.
-const STALENESS: Duration = Duration::from_secs(60);
+const STALENESS: Duration = Duration::from_mins(1);
 
 /// What all parts of a simulation share.
 pub struct World {
@@ -95,13 +95,13 @@ impl World {
     }
 
     /// Adds a line to the log. Only writes and incidents are printed; reads are counted and are part of the digest.
-    pub fn log(&self, line: String, is_printed: bool) {
+    pub fn log(&self, mut line: String, is_printed: bool) {
         let mut state = self.state.lock();
         (elapsed(), &line).hash(&mut state.digest);
         state.requests += 1;
         if is_printed {
             state.writes += 1;
-            let line = format!("{:>9.3} {line}", elapsed().as_secs_f64());
+            line.insert_str(0, &format!("{:>9.3} ", elapsed().as_secs_f64()));
             state.lines.push_back(line);
             if state.lines.len() > KEPT_LINES {
                 state.lines.pop_front();
@@ -192,7 +192,7 @@ impl World {
             state
                 .cordons(name, &now)
                 .or_else(|| state.pauses(name, before.as_ref(), &now))
-                .or_else(|| state.reboots(name, before.as_ref(), &now))
+                .or_else(|| WorldState::reboots(name, before.as_ref(), &now))
                 .or_else(|| state.budget(now.pool, self.limit(now.pool)))
         };
         if let Some(violation) = violation {
@@ -226,7 +226,7 @@ impl WorldState {
     }
 
     /// A node that drains does not reboot while pods can be scheduled on it.
-    fn reboots(&self, name: &str, before: Option<&NodeState>, now: &NodeState) -> Option<String> {
+    fn reboots(name: &str, before: Option<&NodeState>, now: &NodeState) -> Option<String> {
         let goes_away = before.is_some_and(|before| before.is_ready) && !now.is_ready;
         let is_violated = goes_away && !now.is_unschedulable;
         is_violated.then(|| format!("node {name} rebooted without being cordoned"))
