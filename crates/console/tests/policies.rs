@@ -8,6 +8,7 @@ use std::sync::Arc;
 use fixtures::{HOSTILE, at, frame, harmless, node, object, pool};
 use mco_api::RolloutPolicy;
 use mco_client::Snapshot;
+use mco_client::snapshot::ImageObjects;
 use mco_console::views::html;
 use mco_console::views::policy::{policies, policy};
 use mco_console::views::pool::{NodeFilter, pool as pool_view};
@@ -36,7 +37,14 @@ fn snapshot_of(policy: &Value) -> Snapshot {
     let nodes: Vec<_> = nodes.into_iter().map(Arc::new).collect();
     let progress: [Arc<mco_api::MachineConfigNode>; 0] = [];
     let policy: RolloutPolicy = object(policy.clone());
-    Snapshot::of(&pools, &nodes, &progress, &[Arc::new(policy)], at(300))
+    Snapshot::of(
+        &pools,
+        &nodes,
+        &progress,
+        &[Arc::new(policy)],
+        ImageObjects::default(),
+        at(300),
+    )
 }
 
 fn rules() -> Value {
