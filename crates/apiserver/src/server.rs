@@ -79,6 +79,8 @@ pub struct ApiServerOptions {
     /// Runs garbage collection, namespace deletion, disruption budgets and the like. Without them the server behaves as
     /// a bare kube-apiserver.
     pub controllers: bool,
+    /// Creates a ServiceAccount and the certificates of the server in each namespace, as a controller manager does.
+    pub namespace_content: bool,
     /// Further names and addresses of the server for its certificate.
     pub hosts: Vec<String>,
     pub execution: Execution,
@@ -94,6 +96,7 @@ impl Default for ApiServerOptions {
             retention: Retention::default(),
             bookmark_interval: BOOKMARK_INTERVAL,
             controllers: true,
+            namespace_content: true,
             hosts: Vec::new(),
             execution: Execution::default(),
         }
@@ -141,7 +144,8 @@ impl ApiServer {
         bootstrap::prepare(&registry)
             .await
             .map_err(ServerError::Bootstrap)?;
-        if options.controllers {
+        let completes_namespaces = options.controllers && options.namespace_content;
+        if completes_namespaces {
             // Before the first request, and before stored webhooks that nothing answers yet.
             controllers::namespace_content::complete_all(&registry, pki.bundle()).await;
         }
@@ -157,7 +161,10 @@ impl ApiServer {
         ));
         controllers::start_own(&registry, &stopped, &mut tasks);
         if options.controllers {
-            controllers::start(&registry, pki.bundle(), &stopped, &mut tasks);
+            controllers::start(&registry, &stopped, &mut tasks);
+        }
+        if completes_namespaces {
+            controllers::start_namespace_content(&registry, pki.bundle(), &stopped, &mut tasks);
         }
         let api = Arc::new(Api {
             registry,

@@ -187,8 +187,8 @@ async fn a_list_at_a_compacted_revision_expires_with_a_token_to_continue() {
     assert_eq!(status, StatusCode::OK);
     assert_eq!(
         rest["items"].as_array().unwrap().len(),
-        3,
-        "b and c, and d which came later"
+        4,
+        "b and c, the certificates of the API server, and d which came later"
     );
 }
 
@@ -221,7 +221,11 @@ async fn a_streamed_list_ends_with_a_bookmark() {
     write(&cluster, "a", "x", 1).await;
     let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut watch = open(&cluster, query).await;
-    assert_eq!(next(&mut watch).await.unwrap()["type"], "ADDED");
+    for name in ["a", "kube-root-ca.crt"] {
+        let event = next(&mut watch).await.unwrap();
+        assert_eq!(event["type"], "ADDED");
+        assert_eq!(event["object"]["metadata"]["name"], name);
+    }
     let end = next(&mut watch).await.unwrap();
     assert_eq!(end["type"], "BOOKMARK");
     assert_eq!(

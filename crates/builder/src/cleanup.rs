@@ -29,6 +29,8 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
         delete_image(&ctx, &build).await;
         delete_config_map(&ctx, &names::build::digest(&name)).await?;
     }
+    // Someone else may have deleted it; the queue of events suppresses a repetition.
+    report_deletion(&ctx, &build);
     ctx.deleted.lock().remove(&name);
     Ok(Requeue::OnChange)
 }
@@ -74,11 +76,7 @@ pub(crate) async fn delete(ctx: &Context, build: &MachineOSBuild, reason: &str) 
     let api = ctx.cluster_api::<MachineOSBuild>();
     let deleted = unless_gone(api.delete(name, &DeleteParams::foreground()).await);
     let deleted = deleted.map_err(Error::api(format!("deleting MachineOSBuild {name}")))?;
-    ctx.events.normal(
-        build,
-        event::BUILD_DELETED,
-        "Build deleted: build resources removed",
-    );
+    report_deletion(ctx, build);
     let Some(deleting) = deleted else {
         return Ok(false);
     };
@@ -88,6 +86,11 @@ pub(crate) async fn delete(ctx: &Context, build: &MachineOSBuild, reason: &str) 
     };
     ctx.builds.observe_write(deleting);
     Ok(true)
+}
+
+fn report_deletion(ctx: &Context, build: &MachineOSBuild) {
+    let message = "Build deleted: build resources removed";
+    ctx.events.normal(build, event::BUILD_DELETED, message);
 }
 
 /// Deletes the Job and the inputs of a finished or superseded build.

@@ -23,15 +23,19 @@ const CONCURRENCY: usize = 4;
 /// How long a stop waits for the objects of deleted MachineOSConfigs.
 const SHUTDOWN: Duration = Duration::from_secs(10);
 const SHUTDOWN_POLL: Duration = Duration::from_millis(100);
+/// How long a stop then waits for reconciles that have begun, and as long for the events that they report.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Runs the builder until `stop` is cancelled. Work for MachineOSConfigs that were deleted is completed first, for up
 /// to ten seconds: the operator stops the builder when the last one is gone.
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), Error> {
     let mut tasks: JoinSet<&'static str> = JoinSet::new();
+    let mut working: JoinSet<&'static str> = JoinSet::new();
+    let mut writing: JoinSet<&'static str> = JoinSet::new();
     let (events, writer) = events::channel();
-    let writing = client.clone();
-    tasks.spawn(async move {
-        writer.run(writing).await;
+    let writers_client = client.clone();
+    writing.spawn(async move {
+        writer.run(writers_client).await;
         "the event writer"
     });
     let ctx = Context::new(client, options, events);
@@ -46,7 +50,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         "caches synced"
     );
     let workers = CancellationToken::new();
-    spawn_workers(&ctx, &workers, &mut tasks);
+    spawn_workers(&ctx, &workers, &mut working);
     // Builds of MachineOSConfigs that were deleted while no builder ran.
     for build in ctx.builds.all() {
         ctx.queue.enqueue(build.spec.machine_os_config.name.as_str());
@@ -54,10 +58,17 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let ended = tokio::select! {
         () = stop.cancelled() => None,
         ended = tasks.join_next() => ended,
+        ended = working.join_next() => ended,
+        ended = writing.join_next() => ended,
     };
     if stop.is_cancelled() {
         finish(&ctx).await;
         workers.cancel();
+        wait_for(working).await;
+        tasks.shutdown().await;
+        // The writer ends when nothing is left that can report events.
+        drop(ctx);
+        wait_for(writing).await;
         return Ok(());
     }
     Err(match ended {
@@ -74,6 +85,14 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
             reason: "nothing runs".to_owned(),
         },
     })
+}
+
+/// Waits a little for the end of tasks, then ends them.
+async fn wait_for(mut tasks: JoinSet<&'static str>) {
+    let ending = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(LAST_WORDS, ending).await.is_err() {
+        tasks.shutdown().await;
+    }
 }
 
 fn spawn_workers(ctx: &Arc<Context>, stop: &CancellationToken, tasks: &mut JoinSet<&'static str>) {

@@ -256,21 +256,21 @@ mod tests {
         release_version: "",
     };
 
-    fn manifest(value: Value) -> Manifest {
+    fn manifest(value: &Value) -> Manifest {
         manifest::read("test.json", value.to_string().as_bytes())
             .unwrap()
             .remove(0)
     }
 
     fn machine_config(name: &str, spec: &Value) -> Manifest {
-        manifest(json!({
+        manifest(&json!({
             "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
             "metadata": {"name": name, "labels": {"machineconfiguration.openshift.io/role": "worker"}}, "spec": spec,
         }))
     }
 
     fn os_config(content: &str) -> Manifest {
-        manifest(json!({
+        manifest(&json!({
             "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSConfig",
             "metadata": {"name": "worker"},
             "spec": {
@@ -294,7 +294,7 @@ mod tests {
 
     impl Cluster {
         fn new() -> Self {
-            let pool = manifest(json!({
+            let pool = manifest(&json!({
                 "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
                 "metadata": {"name": "worker"},
                 "spec": {
@@ -324,7 +324,7 @@ mod tests {
                 },
             }});
             Self {
-                objects: vec![manifest(value), config],
+                objects: vec![manifest(&value), config],
                 current: rendered.config,
                 pool,
                 stored,

@@ -281,7 +281,8 @@ mod tests {
         let one = reference("sha256-1", "https://a.example/1");
         let same = reference("sha256-1", "https://b.example/1");
         let key = one.key.clone().unwrap();
-        assert_eq!(cache.set_references("a", &[one.clone()]).0, [key.clone()]);
+        let first = std::slice::from_ref(&one);
+        assert_eq!(cache.set_references("a", first).0, std::slice::from_ref(&key));
         assert_eq!(cache.set_references("a", &[one]).0, [], "it is being fetched");
         assert_eq!(cache.set_references("b", &[same]).0, [], "by another source");
         let urls: Vec<String> = cache.to_fetch(&key).into_iter().map(|one| one.url).collect();

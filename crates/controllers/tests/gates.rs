@@ -343,6 +343,10 @@ fn gate<'s>(status: &'s RolloutPolicyStatus, name: &str) -> &'s GateResult {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a Kubernetes and a Prometheus: e2e/gates/run"]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one rollout with the peers of all gates, which are expensive to start"
+)]
 async fn gates_hold_and_release_pools_as_their_peers_report() {
     let _ = tracing_subscriber::fmt().with_test_writer().try_init();
     let directory = tempfile::tempdir().unwrap();

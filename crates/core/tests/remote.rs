@@ -5,6 +5,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
+use base64::Engine as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use mco_api::{MachineConfig, MachineConfigPool};
@@ -128,7 +129,6 @@ fn the_rendered_config_is_that_of_the_same_config_with_data_urls() {
             remote.remote[0].headers.0,
             [("Authorization".to_owned(), "Bearer s3cr3t".to_owned())]
         );
-        use base64::Engine as _;
         let url = format!(
             "data:;base64,{}",
             base64::engine::general_purpose::STANDARD.encode(bytes)

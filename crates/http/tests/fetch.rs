@@ -12,19 +12,28 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+/// A name that only a proxy resolves: the proxy is not used for the loopback interface.
+const UNRESOLVABLE: &str = "files.invalid";
+
 struct Server {
     url: String,
     port: u16,
     certificate: CertificateDer<'static>,
 }
 
-/// Serves https on 127.0.0.1. `respond` gets the request and returns the raw response; `None` never answers.
-async fn serve(respond: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Server {
+/// Serves https on 127.0.0.1. `respond` gets the request and returns the raw response.
+async fn serve(respond: impl Fn(&str) -> String + Send + Sync + 'static) -> Server {
+    serve_some(move |request| Some(respond(request))).await
+}
+
+/// The same; `None` never answers.
+async fn serve_some(respond: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Server {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.subject_alt_names = vec![
         SanType::IpAddress("127.0.0.1".parse().unwrap()),
         SanType::DnsName("localhost".try_into().unwrap()),
+        SanType::DnsName(UNRESOLVABLE.try_into().unwrap()),
     ];
     let certificate = params.self_signed(&key).unwrap();
     let der = certificate.der().clone();
@@ -74,17 +83,12 @@ async fn serve(respond: impl Fn(&str) -> Option<String> + Send + Sync + 'static)
     }
 }
 
-fn ok(body: &str) -> Option<String> {
-    Some(format!(
-        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    ))
+fn ok(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-fn redirect(to: &str) -> Option<String> {
-    Some(format!(
-        "HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n"
-    ))
+fn redirect(to: &str) -> String {
+    format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n")
 }
 
 fn settings(server: &Server) -> FetchSettings {
@@ -207,8 +211,8 @@ async fn headers_are_not_sent_to_another_server() {
 #[tokio::test]
 async fn size_and_time_are_limited_and_errors_are_reported() {
     let large = "x".repeat(65);
-    let server = serve(move |request| match request.split(' ').nth(1).unwrap() {
-        "/large" => ok(&large),
+    let server = serve_some(move |request| match request.split(' ').nth(1).unwrap() {
+        "/large" => Some(ok(&large)),
         "/endless" => Some(format!("HTTP/1.1 200 OK\r\n\r\n{large}")),
         "/missing" => Some("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned()),
         _ => None,
@@ -247,7 +251,7 @@ async fn size_and_time_are_limited_and_errors_are_reported() {
 
 #[tokio::test]
 async fn a_proxy_is_used_and_its_password_is_not_reported() {
-    let server = serve(|_| ok("through the proxy")).await;
+    let server = serve(|_| ok("contents")).await;
     let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = proxy.local_addr().unwrap();
     let target = server.port;
@@ -259,7 +263,7 @@ async fn a_proxy_is_used_and_its_password_is_not_reported() {
         }
         let head = String::from_utf8(head).unwrap();
         assert!(
-            head.starts_with(&format!("CONNECT 127.0.0.1:{target} ")),
+            head.starts_with(&format!("CONNECT {UNRESOLVABLE}:{target} ")),
             "{head}"
         );
         assert!(head.contains("Proxy-Authorization: Basic bWU6czNjcjN0"), "{head}");
@@ -276,10 +280,8 @@ async fn a_proxy_is_used_and_its_password_is_not_reported() {
         },
         ..settings(&server)
     };
-    assert_eq!(
-        fetch(&through, &server.url, &[]).await.unwrap(),
-        "through the proxy"
-    );
+    let url = format!("https://{UNRESOLVABLE}:{}", server.port);
+    assert_eq!(fetch(&through, &url, &[]).await.unwrap(), "contents");
     let broken = FetchSettings {
         proxy: ProxySettings {
             https_proxy: "http://me:s3cr3t@127.0.0.1:1".to_owned(),
@@ -287,7 +289,16 @@ async fn a_proxy_is_used_and_its_password_is_not_reported() {
         },
         ..settings(&server)
     };
-    let text = message(&broken, &server.url).await;
+    let text = message(&broken, &url).await;
     assert!(text.contains("the proxy 127.0.0.1:1 cannot be reached"), "{text}");
     assert!(!text.contains("s3cr3t"), "{text}");
+    // The loopback interface is this machine's and not the proxy's.
+    let body = fetch(&broken, &server.url, &[]).await;
+    assert_eq!(body.unwrap(), "contents");
+    let none = FetchSettings {
+        allowed_networks: Vec::new(),
+        ..broken
+    };
+    let text = message(&none, &server.url).await;
+    assert!(text.contains("private address"), "{text}");
 }

@@ -125,10 +125,9 @@ fn closing(text: &str) -> Option<usize> {
             _ if escaped => escaped = false,
             (Some(_), '\\') => escaped = true,
             (Some(open), _) if c == open => quote = None,
-            (Some(_), _) => {}
             (None, '"' | '\'') => quote = Some(c),
             (None, '}') => return Some(at),
-            (None, _) => {}
+            (Some(_) | None, _) => {}
         }
     }
     None
@@ -141,7 +140,6 @@ fn words(action: &str) -> Vec<&str> {
     for (at, c) in action.char_indices() {
         match (quote, c) {
             (Some(open), _) if c == open => quote = None,
-            (Some(_), _) => {}
             (None, '"' | '\'') => quote = Some(c),
             (None, '[' | '(') => depth += 1,
             (None, ']' | ')') => depth = depth.saturating_sub(1),
@@ -149,7 +147,7 @@ fn words(action: &str) -> Vec<&str> {
                 words.push(&action[start..at]);
                 start = at + 1;
             }
-            (None, _) => {}
+            (Some(_) | None, _) => {}
         }
     }
     words.push(&action[start..]);

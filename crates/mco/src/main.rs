@@ -27,30 +27,12 @@ fn main() -> ExitCode {
     clap_complete::CompleteEnv::with_factory(cli::command).complete();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let command = match ProgramName::of(arguments.first()) {
-        ProgramName::KubectlCompletion => return complete_for_kubectl(arguments),
+        ProgramName::KubectlCompletion => return output::finish(commands::complete_for_kubectl(arguments)),
         ProgramName::KubectlPlugin => cli::plugin_command(),
         ProgramName::Mco => cli::command(),
     };
     let matches = command.get_matches_from(cli::translate(arguments));
     let arguments = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     log::set_options(arguments.log);
-    finish(commands::run(arguments))
-}
-
-fn complete_for_kubectl(arguments: Vec<OsString>) -> ExitCode {
-    let words = arguments.into_iter().skip(1).collect();
-    let printed = cli::complete_for_kubectl(words)
-        .map_err(anyhow::Error::from)
-        .and_then(|text| output::print(&text));
-    finish(printed.map(|()| output::CommandOutcome::Done))
-}
-
-fn finish(result: anyhow::Result<output::CommandOutcome>) -> ExitCode {
-    match result {
-        Ok(outcome) => outcome.into(),
-        Err(error) => {
-            output::failure(&error);
-            ExitCode::FAILURE
-        }
-    }
+    output::finish(commands::run(arguments))
 }

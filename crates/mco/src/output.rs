@@ -31,6 +31,17 @@ impl From<CommandOutcome> for ExitCode {
     }
 }
 
+/// Prints the error of a command, and returns its exit code.
+pub fn finish(result: anyhow::Result<CommandOutcome>) -> ExitCode {
+    match result {
+        Ok(outcome) => outcome.into(),
+        Err(error) => {
+            failure(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Prints to standard output. A closed pipe, as in `mco crds | head`, is not an error.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -219,10 +220,12 @@ fn a_config_at_a_url_is_applied_only_with_its_hash() {
     let authority = directory.path().join("ca.crt");
     fs::write(&authority, certificate).unwrap();
     let url = format!("{origin}/50-motd.yaml?token=secret");
-    let digest: String = Sha256::digest(CONFIG)
+    let digest = Sha256::digest(CONFIG)
         .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+        .fold(String::new(), |mut digest, byte| {
+            write!(digest, "{byte:02x}").unwrap();
+            digest
+        });
     let good = format!("sha256-{digest}");
     let bad = format!("sha256-{}", "0".repeat(64));
     let trusting = ["--contents-ca", authority.to_str().unwrap()];

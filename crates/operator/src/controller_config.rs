@@ -79,7 +79,7 @@ pub fn controller_config(
             .and_then(|proxy| in_use(proxy.status.as_ref())),
         pull_secret: facts.has_pull_secret.then(pull_secret),
         release_image: release_image(facts, existing),
-        root_ca_data: authorities_or_none(authorities),
+        root_ca_data: ByteString(authorities.as_bytes().to_vec()),
         infra: Some(infrastructure),
         internal_registry_pull_secret: facts.registry_pull_secret.clone().map(ByteString),
     };
@@ -87,11 +87,13 @@ pub fn controller_config(
     config
 }
 
-/// Returns the CAs of the config server. A cluster without one has none, but the field is required, and an API server
-/// takes no empty text for bytes.
-fn authorities_or_none(authorities: &str) -> ByteString {
-    let text = if authorities.is_empty() { "\n" } else { authorities };
-    ByteString(text.as_bytes().to_vec())
+/// Makes the ControllerConfig of a cluster without a config server, which has no CAs, acceptable to an API server: the
+/// field is required, and an empty text is no valid byte string.
+pub fn fill_authorities(config: &mut ControllerConfig) {
+    let authorities = &mut config.spec.root_ca_data.0;
+    if authorities.is_empty() {
+        authorities.push(b'\n');
+    }
 }
 
 /// Returns the manifest to apply, without the fields that others own.
@@ -441,13 +443,16 @@ mod tests {
             published_api_server: Some("https://k8s.example.com:6443".to_owned()),
             ..ObservedFacts::default()
         };
-        let without_server = controller_config(&facts, "", &options()).spec;
+        let mut without_server = controller_config(&facts, "", &options());
+        fill_authorities(&mut without_server);
         assert_eq!(
-            without_server.root_ca_data,
+            without_server.spec.root_ca_data,
             ByteString(b"\n".to_vec()),
             "it was refused"
         );
-        let spec = controller_config(&facts, "PEM", &options()).spec;
+        let mut with_server = controller_config(&facts, "PEM", &options());
+        fill_authorities(&mut with_server);
+        let spec = with_server.spec;
         assert_eq!(
             (spec.cluster_dns_ip.as_str(), spec.ip_families.as_str()),
             ("fd00::a", "IPv6")

@@ -47,6 +47,8 @@ pub struct ObservedFacts {
     pub proxy: Option<Proxy>,
     pub dns: Option<DNS>,
     pub image: Option<Image>,
+    /// Settings of the API server, whose TLS profile our components follow.
+    pub api_server: Option<APIServer>,
     pub cluster_version: Option<ClusterVersion>,
     pub feature_gate: Option<FeatureGate>,
     /// The current ControllerConfig.
@@ -70,17 +72,11 @@ pub struct ObservedFacts {
     pub registry_authorities: BTreeMap<String, Vec<u8>>,
     pub user_registry_authorities: BTreeMap<String, Vec<u8>>,
     pub has_pull_secret: bool,
-    /// The TLS profile of the API server, if it has one.
-    pub tls: Option<TlsSettings>,
-    /// The cluster has a kind for settings of the API server.
-    pub has_api_server_settings: bool,
     /// The credentials with which nodes pull OS images, where the cluster has a registry of its own.
     pub registry_pull_secret: Option<Vec<u8>>,
-    pub has_arbiters: bool,
+    pub control_plane: ControlPlane,
     /// A bare-metal cluster downloads the OS of new machines from a fixed address.
     pub downloads_os: bool,
-    /// The control plane is one node.
-    pub single_control_plane: bool,
 }
 
 /// The configuration of the cloud provider's components.
@@ -90,7 +86,21 @@ pub struct Cloud {
     pub authorities: Vec<u8>,
 }
 
+/// What the nodes show of the control plane.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ControlPlane {
+    /// It is one node.
+    pub is_single: bool,
+    pub has_arbiters: bool,
+}
+
 impl ObservedFacts {
+    /// Returns the TLS versions and suites of the API server, if it has a profile of its own. The default profile is that
+    /// of our components, which need no options for it.
+    pub(crate) fn tls(&self) -> Option<TlsSettings> {
+        tls_of(self.api_server.as_ref()?)
+    }
+
     /// Returns the optional kinds that this cluster has, to be watched.
     pub(crate) fn kinds(&self) -> Vec<ApiResource> {
         let mut kinds = Vec::new();
@@ -111,7 +121,7 @@ impl ObservedFacts {
             self.cluster_version.is_some(),
             ApiResource::erase::<ClusterVersion>(&()),
         );
-        add(self.has_api_server_settings, ApiResource::erase::<APIServer>(&()));
+        add(self.api_server.is_some(), ApiResource::erase::<APIServer>(&()));
         add(
             self.feature_gate.is_some(),
             ApiResource::erase::<FeatureGate>(&()),
@@ -196,15 +206,8 @@ pub(crate) async fn gather(cluster: &OperatorClient, before: Option<&KnownFacts>
     facts.infrastructure = reader.take(Platform, read, |facts| &facts.infrastructure);
     let read = published_api_server(cluster).await;
     facts.published_api_server = reader.take(Platform, read, |facts| &facts.published_api_server);
-    let read = cluster.find::<APIServer>(names::SINGLETON).await;
-    let read = read.map(|found| (found.is_some(), found.and_then(|found| tls_of(&found))));
-    match read {
-        Ok((exists, tls)) => (facts.has_api_server_settings, facts.tls) = (exists, tls),
-        Err(error) => {
-            let before = before.map(|before| before.facts.tls.clone());
-            facts.tls = reader.take(Platform, before.ok_or(error), |facts| &facts.tls);
-        }
-    }
+    let read = cluster.find(names::SINGLETON).await;
+    facts.api_server = reader.take(Platform, read, |facts| &facts.api_server);
     facts.downloads_os = downloads_os(cluster, facts.infrastructure.as_ref()).await;
     let read = cluster.find(names::CLUSTER_VERSION).await;
     facts.cluster_version = reader.take(Release, read, |facts| &facts.cluster_version);
@@ -258,10 +261,8 @@ pub(crate) async fn gather(cluster: &OperatorClient, before: Option<&KnownFacts>
         }
     };
     facts.registry_pull_secret = reader.take(Rest, read, |facts| &facts.registry_pull_secret);
-    let read = has_arbiters(cluster).await;
-    facts.has_arbiters = reader.take(Rest, read, |facts| &facts.has_arbiters);
-    let read = is_single_control_plane(cluster).await;
-    facts.single_control_plane = reader.take(Rest, read, |facts| &facts.single_control_plane);
+    let read = control_plane(cluster).await;
+    facts.control_plane = reader.take(Rest, read, |facts| &facts.control_plane);
     KnownFacts {
         facts,
         missing: reader.missing,
@@ -382,9 +383,7 @@ async fn published_api_server(cluster: &OperatorClient) -> Result<Option<String>
     Ok(cluster.and_then(|cluster| cluster.cluster?.server))
 }
 
-/// Returns the TLS versions and suites that the API server is configured with. The default profile is that of our
-/// components, which need no options for it.
-pub(crate) fn tls_of(api_server: &APIServer) -> Option<TlsSettings> {
+fn tls_of(api_server: &APIServer) -> Option<TlsSettings> {
     const VERSIONS: [&str; 4] = ["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
     let profile = api_server.spec.tls_security_profile.as_ref()?;
     let settings = tls_profile::settings(Some(profile));
@@ -421,6 +420,13 @@ async fn downloads_os(cluster: &OperatorClient, infrastructure: Option<&Infrastr
             true
         }
     }
+}
+
+async fn control_plane(cluster: &OperatorClient) -> Result<ControlPlane, ClusterError> {
+    Ok(ControlPlane {
+        is_single: is_single_control_plane(cluster).await?,
+        has_arbiters: has_arbiters(cluster).await?,
+    })
 }
 
 async fn has_arbiters(cluster: &OperatorClient) -> Result<bool, ClusterError> {

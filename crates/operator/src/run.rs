@@ -187,13 +187,13 @@ impl Operator {
             if work == Work::Workloads && !self.is_applied {
                 work = Work::Everything;
             }
-            let result = match AssertUnwindSafe(Box::pin(self.round(work))).catch_unwind().await {
-                Ok(result) => result,
-                Err(_) => {
-                    mco_telemetry::count_panic("operator");
-                    error!(?work, "a sync panicked; retrying with backoff");
-                    RoundResult::Failed
-                }
+            let result = if let Ok(result) = AssertUnwindSafe(Box::pin(self.round(work))).catch_unwind().await
+            {
+                result
+            } else {
+                mco_telemetry::count_panic("operator");
+                error!(?work, "a sync panicked; retrying with backoff");
+                RoundResult::Failed
             };
             let now = Instant::now();
             pace.done(work, result, now);
@@ -470,7 +470,7 @@ impl Operator {
         // The ControllerConfig is written even if the Deployment cannot be, so that certificates keep rotating.
         let mut is_rendered = false;
         let controller = async {
-            let single = known.facts.single_control_plane;
+            let single = known.facts.control_plane.is_single;
             let (config, deployed) = (
                 config.await,
                 workloads::controller(cluster, settings, single).await,
@@ -609,6 +609,6 @@ fn deployment_settings(
             ..profile.clone()
         },
         chosen_base: options.profile.base,
-        tls: facts.tls.clone(),
+        tls: facts.tls(),
     }
 }

@@ -26,6 +26,7 @@ async fn a_plain_cluster_gets_no_pool_no_group_of_openshift_and_no_server() {
     })
     .await;
     assert_eq!(config.metadata.annotations.unwrap()["mco.dev/base"], "none");
+    assert_eq!(config.spec.root_ca_data.0, b"\n", "empty, it was refused");
     let status = json!({"status": {
         "observedGeneration": config.metadata.generation,
         "conditions": [{"type": "TemplateControllerCompleted", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],

@@ -28,6 +28,8 @@ async fn the_embedded_control_plane_answers_like_a_real_kube_apiserver() {
             directory.path(),
             ApiServerOptions {
                 retention,
+                // The real one was recorded without a controller manager.
+                namespace_content: false,
                 ..ApiServerOptions::default()
             },
         )

@@ -17,7 +17,10 @@ use crate::test_registry::{TestProxy, TestRegistry, UNRESOLVABLE};
 async fn cluster_with(registry: &TestRegistry, host: &str, proxy: Option<Value>, kept: usize) -> Cluster {
     let mut cluster = Cluster::prepare(host).await;
     let bundle = json!([{"file": host, "data": STANDARD.encode(&registry.authority)}]);
-    let patch = json!({"spec": {"imageRegistryBundleUserData": bundle, "proxy": proxy}});
+    let mut patch = json!({"spec": {"imageRegistryBundleUserData": bundle}});
+    if let Some(proxy) = proxy {
+        patch["spec"]["proxy"] = proxy;
+    }
     let patched = cluster
         .all::<ControllerConfig>()
         .patch(

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 
-const NO_REGISTRY: &str = "127.0.0.1:1";
+const NO_REGISTRY: &str = "127.0.0.1:19";
 const ENTITLED: [&str; 3] = ["etc-pki-entitlement", "etc-yum-repos-d", "etc-pki-rpm-gpg"];
 
 /// Returns the Job of the pool's build.
@@ -124,7 +124,11 @@ async fn a_build_has_the_proxy_and_the_trust_of_the_cluster() {
             .get(&format!("{name}-{build}"))
             .await
             .unwrap();
-        found.data.unwrap()[key].clone()
+        // Certificates are binary: nothing says that a bundle is UTF-8.
+        match found.binary_data {
+            Some(binary) => String::from_utf8(binary[key].0.clone()).unwrap(),
+            None => found.data.unwrap()[key].clone(),
+        }
     };
     assert_eq!(
         text("additionaltrustbundle", "openshift-config-user-ca-bundle.crt").await,

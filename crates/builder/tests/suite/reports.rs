@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::cluster::{Cluster, digest, eventually};
 
 /// Nothing answers there.
-const NO_REGISTRY: &str = "127.0.0.1:1";
+const NO_REGISTRY: &str = "127.0.0.1:19";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_build_reports_its_progress_by_events_and_metrics() {

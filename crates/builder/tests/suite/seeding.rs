@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::cluster::{Cluster, digest, eventually};
 
-const NO_REGISTRY: &str = "127.0.0.1:1";
+const NO_REGISTRY: &str = "127.0.0.1:19";
 const PRE_BUILT: &str = "machineconfiguration.openshift.io/pre-built-image";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::cluster::{Cluster, digest, eventually};
 
-const NO_REGISTRY: &str = "127.0.0.1:1";
+const NO_REGISTRY: &str = "127.0.0.1:19";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_completes_the_cleanup_of_a_deleted_config() {
@@ -22,9 +22,13 @@ async fn a_stop_completes_the_cleanup_of_a_deleted_config() {
         .unwrap();
     // The deletion has not reached the builder yet.
     cluster.stop_builder().await;
-    assert!(cluster.builds().await.is_empty());
-    eventually("garbage collection of what the build owned", async || {
-        (cluster.jobs().await.is_empty() && cluster.build_objects().await.is_empty()).then_some(())
+    let builds = cluster.builds().await;
+    assert!(builds.iter().all(|one| one.metadata.deletion_timestamp.is_some()));
+    eventually("garbage collection of the build and what it owned", async || {
+        let is_clean = cluster.builds().await.is_empty()
+            && cluster.jobs().await.is_empty()
+            && cluster.build_objects().await.is_empty();
+        is_clean.then_some(())
     })
     .await;
     for reason in ["ConfigDeleted", "BuildDeleted"] {

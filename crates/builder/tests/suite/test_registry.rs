@@ -1,5 +1,6 @@
 //! The real `docker-registry` with TLS and credentials, where it is installed.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -32,6 +33,7 @@ pub struct TestRegistry {
 
 impl TestRegistry {
     /// Starts a registry. `None`, with a note, where none is installed.
+    #[expect(clippy::print_stderr, reason = "a test that tests nothing says so")]
     pub async fn start() -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         if !std::env::split_paths(&path).any(|directory| directory.join("docker-registry").is_file()) {
@@ -139,7 +141,10 @@ impl Drop for TestRegistry {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// An HTTP proxy that connects every request to one address, whatever name it asks for, and demands credentials.

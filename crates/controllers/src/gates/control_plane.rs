@@ -146,8 +146,8 @@ async fn api_servers(ctx: &Context) -> Result<Vec<String>, String> {
     };
     let mut servers = Vec::new();
     for slice in slices {
-        let ports = slice.ports.iter().flatten();
-        let port = ports.filter_map(|port| port.port).next().unwrap_or(6443);
+        let mut ports = slice.ports.iter().flatten();
+        let port = ports.find_map(|port| port.port).unwrap_or(6443);
         let addresses = slice
             .endpoints
             .iter()

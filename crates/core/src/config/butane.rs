@@ -422,7 +422,7 @@ impl Translation {
                 }
                 return Some(Value::Object(object));
             }
-            (Shape::Contents, Value::Object(members)) => return self.contents(members, path),
+            (Shape::Contents, Value::Object(members)) => return Some(self.contents(members, path)),
             (Shape::Text, _) => self.refuse(path, "expected text; put it into quotes"),
             (Shape::Integer, _) => self.refuse(path, "expected a number"),
             (Shape::Flag, _) => self.refuse(path, "expected true or false"),
@@ -433,7 +433,7 @@ impl Translation {
     }
 
     /// Translates contents: inline text becomes a data URL.
-    fn contents(&mut self, members: &Map<String, Value>, path: &str) -> Option<Value> {
+    fn contents(&mut self, members: &Map<String, Value>, path: &str) -> Value {
         let mut contents = Map::new();
         let mut inline = None;
         for (key, value) in members {
@@ -463,7 +463,7 @@ impl Translation {
             }
             (None, _) => {}
         }
-        Some(Value::Object(contents))
+        Value::Object(contents)
     }
 }
 

@@ -302,7 +302,7 @@ impl Resolver<'_> {
         };
         if raw.pointer("/ignition/config/replace/source").is_some() && !references.is_empty() {
             // Nothing else of the document counts.
-            return self.config(references.into_iter().next()?, depth);
+            return self.config(references.first()?, depth);
         }
         let mut document = raw.clone();
         let complete = self.files(&mut document, path);
@@ -352,7 +352,10 @@ impl Resolver<'_> {
         }
         let children: Vec<(RemoteReference, Option<Value>)> = references
             .into_iter()
-            .map(|reference| (reference.clone(), self.config(reference, depth)))
+            .map(|reference| {
+                let config = self.config(&reference, depth);
+                (reference, config)
+            })
             .collect();
         let mut merged = match mco_ignition::parse(&document) {
             Ok(parsed) => parsed.config,
@@ -377,7 +380,7 @@ impl Resolver<'_> {
     }
 
     /// Returns a config that another one refers to, with everything embedded.
-    fn config(&mut self, reference: RemoteReference, depth: usize) -> Option<Value> {
+    fn config(&mut self, reference: &RemoteReference, depth: usize) -> Option<Value> {
         self.configs += 1;
         if self.configs > MOST_CONFIGS || depth >= DEEPEST_CONFIG {
             let message = format!(

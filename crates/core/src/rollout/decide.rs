@@ -133,19 +133,7 @@ fn plan_members(view: &RolloutView<'_>, pool: &PoolView<'_>, started: &HashSet<S
     let rules = PoolRules::of(view, pool, &own_target, &target, started);
     plan.budget.taken = taken(pool);
     if let Some(rules) = &rules {
-        let quarantined = rules.quarantined(pool);
-        plan.budget
-            .taken
-            .retain(|taken| !quarantined.contains(taken.node.as_str()));
-        for (node, why) in rules.unconfirmed(pool) {
-            if plan.budget.taken.iter().all(|taken| taken.node != node) {
-                plan.budget.taken.push(Taken {
-                    node: node.to_owned(),
-                    by: TakenBy::Update,
-                    why: Some(why),
-                });
-            }
-        }
+        apply_to_budget(rules, pool, &mut plan.budget);
     }
     sync_taints_and_topology(&mut plan, view, pool, &target);
     let joining = view.unmanaged.iter();
@@ -156,6 +144,23 @@ fn plan_members(view: &RolloutView<'_>, pool: &PoolView<'_>, started: &HashSet<S
     let announcement = plan.announcement(|_| true);
     plan.events.extend(announcement);
     plan
+}
+
+/// Takes quarantined nodes out of a budget, and adds nodes that are updated and not confirmed yet.
+fn apply_to_budget(rules: &PoolRules<'_, '_>, pool: &PoolView<'_>, budget: &mut UnavailableBudget) {
+    let quarantined = rules.quarantined(pool);
+    budget
+        .taken
+        .retain(|taken| !quarantined.contains(taken.node.as_str()));
+    for (node, why) in rules.unconfirmed(pool) {
+        if budget.taken.iter().all(|taken| taken.node != node) {
+            budget.taken.push(Taken {
+                node: node.to_owned(),
+                by: TakenBy::Update,
+                why: Some(why),
+            });
+        }
+    }
 }
 
 /// Passes the deadline for a healthy node on together with the target.

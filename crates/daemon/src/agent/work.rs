@@ -320,11 +320,10 @@ pub(super) fn update(
 ) -> Result<AgentUpdateResult, AgentError> {
     let UpdateRequest { old, new, .. } = update;
     // A forced update does not rely on what is recorded: the OS is compared with the one that runs.
-    let running = if update.forced {
-        Some(firstboot::as_running(machine, old.clone()).map_err(ConfigApplyError::from)?)
-    } else {
-        None
-    };
+    let running = update
+        .forced
+        .then(|| firstboot::as_running(machine, old.clone()).map_err(ConfigApplyError::from))
+        .transpose()?;
     let old = running.as_ref().unwrap_or(old);
     let request = ApplyRequest {
         old,

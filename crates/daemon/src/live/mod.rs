@@ -145,7 +145,7 @@ fn restrict_kubeconfig(root: &Root) -> Result<bool, FsError> {
     let Some(entry) = root.entry(&path)? else {
         return Ok(false);
     };
-    if entry.kind != FileKind::File || entry.mode & 0o077 == 0 {
+    if entry.kind != FileKind::File || entry.mode.trailing_zeros() >= 6 {
         return Ok(false);
     }
     let Some(contents) = root.read(&path, LARGEST)? else {

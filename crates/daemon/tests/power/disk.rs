@@ -134,14 +134,15 @@ impl Disk {
             match &node.content {
                 Content::Directory => root.create_directory(&path, Attributes::root(0o700)).unwrap(),
                 Content::Symlink(target) => root.symlink(target, &path).unwrap(),
-                Content::File(bytes) => match first.get(inode) {
-                    Some(other) => root.hard_link(other, &path).unwrap(),
-                    None => {
+                Content::File(bytes) => {
+                    if let Some(other) = first.get(inode) {
+                        root.hard_link(other, &path).unwrap()
+                    } else {
                         let (attributes, later) = (node.attributes, Durability::Later);
                         root.create_file(&path, attributes, bytes, None, later).unwrap();
                         first.insert(*inode, path);
                     }
-                },
+                }
             }
         }
         // The innermost first, because a mode may not allow to create anything.

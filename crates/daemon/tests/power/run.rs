@@ -255,7 +255,7 @@ impl Change {
         let recorder = nested.then(|| Arc::new(Recorder::default()));
         let machine = machine(directory.path(), recorder.as_ref());
         let base = nested.then(|| Disk::read(&machine.root));
-        self.settle(&machine)?;
+        Self::settle(&machine)?;
         let outcome = self.outcome(&machine, directory.path())?;
         let trace = base
             .zip(recorder)
@@ -266,7 +266,7 @@ impl Change {
         Ok((outcome, trace))
     }
 
-    fn settle(&self, machine: &Machine) -> Result<(), String> {
+    fn settle(machine: &Machine) -> Result<(), String> {
         for _ in 0..5 {
             let owed = once::settle_past(machine, &Uninterrupted)
                 .map_err(|error| format!("the recovery failed: {error}"))?;

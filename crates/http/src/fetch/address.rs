@@ -76,16 +76,16 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
-    let [a, b, c, d, e, f, g, h] = address.segments();
+    let segments = address.segments();
     let embedded = |high: u16, low: u16| {
         let ([x, y], [z, w]) = (high.to_be_bytes(), low.to_be_bytes());
         is_public_v4(Ipv4Addr::new(x, y, z, w))
     };
-    match (a, b) {
+    match (segments[0], segments[1]) {
         // NAT64 leads to the IPv4 address at the end.
-        (0x64, 0xff9b) => (c, d, e, f) == (0, 0, 0, 0) && embedded(g, h),
+        (0x64, 0xff9b) => segments[2..6] == [0; 4] && embedded(segments[6], segments[7]),
         // 6to4.
-        (0x2002, _) => embedded(b, c),
+        (0x2002, _) => embedded(segments[1], segments[2]),
         // Teredo, ORCHID, documentation and other special purposes.
         (0x2001, ..0x0200 | 0x0db8) | (0x3fff, ..0x1000) => false,
         // Global unicast.

@@ -300,7 +300,7 @@ async fn connect(settings: &FetchSettings, target: &Target) -> Result<TcpStream,
         match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = error.to_string(),
-            Err(_) => last = "it does not answer".to_owned(),
+            Err(_) => "it does not answer".clone_into(&mut last),
         }
     }
     Err(failed(last))

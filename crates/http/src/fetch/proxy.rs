@@ -1,5 +1,6 @@
 //! The proxy of a request: which one, if any, and the tunnel through it.
 
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use base64::Engine as _;
@@ -99,11 +100,8 @@ pub(super) async fn tunnel(proxy: &str, host: &str, port: u16) -> Result<TcpStre
     let mut stream = TcpStream::connect(address).await.map_err(failed)?;
     let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
     if let Some((user, _)) = authority.as_str().rsplit_once('@') {
-        let credentials = percent_decode(user);
-        request.push_str(&format!(
-            "Proxy-Authorization: Basic {}\r\n",
-            STANDARD.encode(credentials)
-        ));
+        let credentials = STANDARD.encode(percent_decode(user));
+        let _ = write!(request, "Proxy-Authorization: Basic {credentials}\r\n");
     }
     request.push_str("\r\n");
     stream.write_all(request.as_bytes()).await.map_err(failed)?;

@@ -9,7 +9,7 @@ use clap_complete::CompletionCandidate;
 use clap_complete::env::Shells;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Api, Resource};
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::config::rendered_configs::pool_of;
 use serde::de::DeserializeOwned;
@@ -60,7 +60,7 @@ where
         .unwrap_or_default()
         .iter()
         .filter(|object| accept(&object.metadata))
-        .map(|object| object.name_any())
+        .map(kube::ResourceExt::name_any)
         .filter(|name| name.starts_with(prefix.as_ref()))
         .map(CompletionCandidate::new)
         .collect()

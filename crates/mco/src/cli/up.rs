@@ -94,6 +94,10 @@ pub struct Up {
     /// Run only the API server, with nothing installed in it.
     #[arg(long)]
     pub bare: bool,
+    /// Create no ServiceAccount and no certificates in new namespaces, as an
+    /// API server without a controller manager.
+    #[arg(long, requires = "bare")]
+    pub empty_namespaces: bool,
     /// Revoke all credentials of administrators, write a new kubeconfig, and exit.
     #[arg(long, conflicts_with_all = ["fresh", "join_token", "list_join_tokens", "revoke_join_token"])]
     pub rotate: bool,

@@ -30,11 +30,20 @@ mod version;
 mod watcher;
 mod why;
 
+use std::ffi::OsString;
+
 use crate::cli::{self, Cli, Command};
 use crate::output::{self, CommandOutcome};
 
 /// The version that is recorded in the objects that we render.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Prints the completions that kubectl asks a plugin for.
+pub fn complete_for_kubectl(arguments: Vec<OsString>) -> anyhow::Result<CommandOutcome> {
+    let words = arguments.into_iter().skip(1).collect();
+    output::print(&cli::complete_for_kubectl(words)?)?;
+    Ok(CommandOutcome::Done)
+}
 
 pub fn run(cli: Cli) -> anyhow::Result<CommandOutcome> {
     match cli.command {

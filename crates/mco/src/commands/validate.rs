@@ -52,12 +52,11 @@ pub fn run(arguments: &Validate) -> anyhow::Result<CommandOutcome> {
         bail!("nothing to check: no object found");
     }
     let refused = manifests.unreadable > 0 || !report.errors.is_empty();
-    match &arguments.output {
-        Some(format) => output::print_as(format, &report)?,
-        None => {
-            print_findings(&report);
-            print_hashes(&report)?;
-        }
+    if let Some(format) = &arguments.output {
+        output::print_as(format, &report)?
+    } else {
+        print_findings(&report);
+        print_hashes(&report)?;
     }
     if arguments.output.is_none() && !refused {
         output::print(&format!("{} valid\n", count(report.valid, "object")))?;
@@ -132,7 +131,7 @@ fn resolve(
 fn print_hashes(report: &ValidationReport) -> anyhow::Result<()> {
     let lines = report.hashes.iter().map(|found| {
         let text = format!("MachineConfig {:?}: {}: {}", found.name, found.path, found.hash);
-        output::escape_control_chars(&format!("{text}  # {}", found.url)).to_string() + "\n"
+        output::escape_control_chars(&format!("{text}  # {}", found.url)).clone() + "\n"
     });
     let lines: String = lines.collect();
     if lines.is_empty() {

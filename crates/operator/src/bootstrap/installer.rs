@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
-use mco_api::foreign::api_server::APIServer;
 use mco_api::foreign::image::Image;
 use mco_api::foreign::infrastructure::Infrastructure;
 use mco_api::foreign::proxy::Proxy;
@@ -13,7 +12,7 @@ use mco_core::config::manifest::{Manifest, ManifestError};
 use serde::de::DeserializeOwned;
 
 use super::{BootstrapFilesError, BootstrapInputs};
-use crate::facts::{Cloud, ObservedFacts, entries_of, tls_of};
+use crate::facts::{Cloud, ObservedFacts, entries_of};
 
 const CONFIG_GROUP: &str = "config.openshift.io/";
 const CORE: &str = "v1";
@@ -69,9 +68,8 @@ pub(super) fn facts(
         )?,
         None => BTreeMap::new(),
     };
-    let api_server: Option<APIServer> = singleton(manifests, "APIServer", names::SINGLETON)?;
     Ok(ObservedFacts {
-        tls: api_server.as_ref().and_then(tls_of),
+        api_server: singleton(manifests, "APIServer", names::SINGLETON)?,
         network: singleton(manifests, "Network", names::SINGLETON)?,
         dns: singleton(manifests, "DNS", names::SINGLETON)?,
         feature_gate: singleton(manifests, "FeatureGate", names::SINGLETON)?,

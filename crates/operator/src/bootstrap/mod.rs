@@ -130,7 +130,7 @@ pub fn files(
             secret: true,
         });
     }
-    let pod = pod::pod(inputs.images.operator(), places, options, facts.tls.as_ref());
+    let pod = pod::pod(inputs.images.operator(), places, options, facts.tls().as_ref());
     files.push(BootstrapFile {
         path: POD.to_owned(),
         contents: goyaml::to_string(&pod).into_bytes(),

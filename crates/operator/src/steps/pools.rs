@@ -135,7 +135,7 @@ fn has_arbiters(facts: &ObservedFacts) -> bool {
     let status = infrastructure.and_then(|infrastructure| infrastructure.status.as_ref());
     let declared =
         status.is_some_and(|status| status.control_plane_topology == topology::HIGHLY_AVAILABLE_ARBITER);
-    declared || facts.has_arbiters
+    declared || facts.control_plane.has_arbiters
 }
 
 fn missing_labels<'a>(

@@ -63,6 +63,7 @@ pub async fn controller_config(
     }
     let authorities = serving::authorities(cluster, facts).await?;
     let mut wanted = controller_config::controller_config(facts, &authorities, options);
+    controller_config::fill_authorities(&mut wanted);
     wanted.set_base(base);
     if rotation.is_recent(now) {
         controller_config::report_rotation(&mut wanted);

@@ -137,7 +137,8 @@ impl ServerCertVerifier for BundleVerifier {
 
 fn lacks_authority(error: &Error) -> bool {
     match error {
-        Error::InvalidCertificate(CertificateError::UnknownIssuer) => true,
+        // A certificate of the bundle that has the name of the authority, but another key, makes the signature wrong.
+        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => true,
         Error::InvalidCertificate(CertificateError::Other(other)) => {
             other.0.to_string().contains("CaUsedAsEndEntity")
         }

@@ -170,7 +170,7 @@ fn decide_counted(
     match inputs.platform {
         "GCP" => gcp(spec, of_architecture()?),
         "Azure" => azure::decide(spec, architecture, of_architecture),
-        "AWS" => aws(spec, of_architecture()?),
+        "AWS" => Ok(aws(spec, of_architecture()?)),
         "VSphere" => Ok(BootImageDecision::NotExamined(
             "templates of virtual machines are not replaced",
         )),
@@ -227,18 +227,16 @@ fn gcp(spec: &Value, stream: StreamArchitecture<'_>) -> Result<BootImageDecision
 }
 
 /// Which AMIs are the vendor's own is known only to EC2, so only the image of this release is recognised.
-fn aws(spec: &Value, stream: StreamArchitecture<'_>) -> Result<BootImageDecision, BootImageError> {
+fn aws(spec: &Value, stream: StreamArchitecture<'_>) -> BootImageDecision {
     let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str);
     let Some(id) = text("/ami/id") else {
-        return Ok(BootImageDecision::Skipped(
-            "its AMI is not named by its ID".to_owned(),
-        ));
+        return BootImageDecision::Skipped("its AMI is not named by its ID".to_owned());
     };
     let current = stream.aws(text("/placement/region").unwrap_or_default());
-    Ok(match current {
+    match current {
         Some(image) if image == id => BootImageDecision::Current,
         _ => BootImageDecision::NotExamined("who publishes its AMI is known only to EC2, which is not asked"),
-    })
+    }
 }
 
 /// Returns the decision for a template with this wanted provider's part.

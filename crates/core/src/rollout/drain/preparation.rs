@@ -91,6 +91,7 @@ impl DrainMarks {
     }
 
     /// Returns the marks of a record that the node still has as they were set. Another client may have changed them.
+    #[must_use]
     pub fn present(self, node: &Node) -> Self {
         Self {
             excluded_from_load_balancers: self.excluded_from_load_balancers && label(node) == Some(TRUE),

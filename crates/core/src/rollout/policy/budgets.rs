@@ -145,9 +145,10 @@ fn rule(budget: &DisruptionBudget) -> String {
         .iter()
         .map(|reason| format!("{reason:?}"))
         .collect();
-    let reasons = match reasons.is_empty() {
-        true => String::new(),
-        false => format!(", for {}", reasons.join(" and ")),
+    let reasons = if reasons.is_empty() {
+        String::new()
+    } else {
+        format!(", for {}", reasons.join(" and "))
     };
     format!("{most}{per}{reasons}")
 }

@@ -299,9 +299,10 @@ fn selector_text(selector: &LabelSelector) -> String {
         }
     });
     let parts: Vec<String> = exact.chain(others).collect();
-    match parts.is_empty() {
-        true => "any nodes".to_owned(),
-        false => parts.join(", "),
+    if parts.is_empty() {
+        "any nodes".to_owned()
+    } else {
+        parts.join(", ")
     }
 }
 

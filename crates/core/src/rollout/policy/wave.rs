@@ -83,9 +83,10 @@ pub(super) fn current<'n>(
                 .iter()
                 .all(|node| confirm::is_confirmed(policy, node, target) || acknowledged(node));
             let has_none = taken == 0 && wave.startable.is_empty() && index < waves.len();
-            let (held, why) = match waiting.is_empty() {
-                false => (waiting.iter().map(|node| node.name).collect(), "can be updated"),
-                true => (selected(policy, number, unadopted), "is adopted"),
+            let (held, why) = if waiting.is_empty() {
+                (selected(policy, number, unadopted), "is adopted")
+            } else {
+                (waiting.iter().map(|node| node.name).collect(), "can be updated")
             };
             let is_stuck = has_none && !held.is_empty();
             wave.blocked = is_stuck.then(|| {
@@ -98,9 +99,10 @@ pub(super) fn current<'n>(
             wave.is_complete = index < waves.len() && all_done && wave.startable.is_empty() && !is_stuck;
             wave.unconfirmed = own.iter().find_map(|node| {
                 let failed = node.is_degraded() && !node.is_updated_to(target);
-                let objection = match failed {
-                    true => Some(format!("node {} failed: {}", node.name, node.reason)),
-                    false => confirm::objection(policy, node, target),
+                let objection = if failed {
+                    Some(format!("node {} failed: {}", node.name, node.reason))
+                } else {
+                    confirm::objection(policy, node, target)
                 };
                 objection.filter(|_| !acknowledged(node))
             });

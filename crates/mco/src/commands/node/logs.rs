@@ -22,7 +22,10 @@ pub async fn print(client: &Client, arguments: &NodeArguments) -> anyhow::Result
         .fields(&format!("spec.nodeName={}", arguments.name));
     let found = to_cli_error(pods.list(&on_node).await, "list the pods of the daemon")?;
     // During an update of the DaemonSet there may be two; the newer one is the current one.
-    let newest = found.items.into_iter().max_by_key(|pod| pod.creation_timestamp());
+    let newest = found
+        .items
+        .into_iter()
+        .max_by_key(kube::ResourceExt::creation_timestamp);
     let Some(pod) = newest else {
         bail!(
             "no pod of {DAEMON} runs on node {}; under mco up all daemons log to mco.log in its data directory, and a \

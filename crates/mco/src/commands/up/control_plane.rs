@@ -53,6 +53,7 @@ impl ControlPlane {
             authorizers: vec![Arc::new(NodePolicy), Arc::new(ComponentPolicy)],
             extra_routes,
             hosts: addresses::names(arguments.listen, &arguments.advertise),
+            namespace_content: !arguments.empty_namespaces,
             ..ApiServerOptions::default()
         };
         let server = ApiServer::open(directory.path(), options)
