@@ -322,7 +322,7 @@ start_cluster() {
     [ -d "$work/kubernetes" ] || {
         # The daemon is privileged, which every distribution's API server allows and a bare one does not.
         cp -r e2e/kubernetes "$work/kubernetes"
-        sed -i 's/^launch kube-apiserver /launch kube-apiserver --allow-privileged /' "$work/kubernetes/start"
+        sed -i 's/launch kube-apiserver /launch kube-apiserver --allow-privileged /' "$work/kubernetes/start"
     }
     "$work/kubernetes/start" "$1"
     export KUBECONFIG=$1/kubeconfig

@@ -144,8 +144,7 @@ impl ApiServer {
         bootstrap::prepare(&registry)
             .await
             .map_err(ServerError::Bootstrap)?;
-        let completes_namespaces = options.controllers && options.namespace_content;
-        if completes_namespaces {
+        if options.controllers && options.namespace_content {
             // Before the first request, and before stored webhooks that nothing answers yet.
             controllers::namespace_content::complete_all(&registry, pki.bundle()).await;
         }
@@ -161,10 +160,8 @@ impl ApiServer {
         ));
         controllers::start_own(&registry, &stopped, &mut tasks);
         if options.controllers {
-            controllers::start(&registry, &stopped, &mut tasks);
-        }
-        if completes_namespaces {
-            controllers::start_namespace_content(&registry, pki.bundle(), &stopped, &mut tasks);
+            let bundle = options.namespace_content.then(|| pki.bundle());
+            controllers::start(&registry, bundle, &stopped, &mut tasks);
         }
         let api = Arc::new(Api {
             registry,

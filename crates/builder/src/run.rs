@@ -23,7 +23,7 @@ const CONCURRENCY: usize = 4;
 /// How long a stop waits for the objects of deleted MachineOSConfigs.
 const SHUTDOWN: Duration = Duration::from_secs(10);
 const SHUTDOWN_POLL: Duration = Duration::from_millis(100);
-/// How long a stop then waits for reconciles that have begun, and as long for the events that they report.
+/// How long a stop then waits for the workers to end, and as long for the events that they have reported.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Runs the builder until `stop` is cancelled. Work for MachineOSConfigs that were deleted is completed first, for up

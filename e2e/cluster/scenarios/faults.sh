@@ -199,7 +199,8 @@ is_settled() { is_done "$1" && [ -n "$(annotation "$1" currentConfig)" ]; }
 # Requests of our components when nothing changes: at most one per minute and pod, besides watches, leases and events.
 the_components_are_quiet() {
     local since counts
-    sleep 20
+    # Kinds that the cluster does not serve are looked for half a minute after the last restart.
+    sleep 60
     since=$(now)
     sleep 60
     counts=$(requests_since "$since")

@@ -34,30 +34,24 @@ pub(crate) fn start_own(
     tasks.spawn(events::run(Arc::clone(registry), stopped.clone()));
 }
 
-/// Starts the controllers of a controller manager.
+/// Starts the controllers of a controller manager. With a bundle, namespaces get the certificates in it.
 pub(crate) fn start(
     registry: &Arc<ObjectRegistry>,
+    bundle: Option<&str>,
     stopped: &watch::Receiver<bool>,
     tasks: &mut JoinSet<()>,
 ) {
     tasks.spawn(collector::run(Arc::clone(registry), stopped.clone()));
+    if let Some(bundle) = bundle {
+        tasks.spawn(namespace_content::run(
+            Arc::clone(registry),
+            Arc::from(bundle),
+            stopped.clone(),
+        ));
+    }
     tasks.spawn(namespaces::run(Arc::clone(registry), stopped.clone()));
     tasks.spawn(budgets::run(Arc::clone(registry), stopped.clone()));
     tasks.spawn(policies::run(Arc::clone(registry), stopped.clone()));
-}
-
-/// Starts the controller that completes namespaces with what every one contains.
-pub(crate) fn start_namespace_content(
-    registry: &Arc<ObjectRegistry>,
-    bundle: &str,
-    stopped: &watch::Receiver<bool>,
-    tasks: &mut JoinSet<()>,
-) {
-    tasks.spawn(namespace_content::run(
-        Arc::clone(registry),
-        Arc::from(bundle),
-        stopped.clone(),
-    ));
 }
 
 /// Whether a reconcile must be retried.

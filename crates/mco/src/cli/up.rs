@@ -91,6 +91,18 @@ pub struct Up {
     /// Delete the data of earlier starts.
     #[arg(long)]
     pub fresh: bool,
+    #[command(flatten)]
+    pub server: ServerOnly,
+    /// Revoke all credentials of administrators, write a new kubeconfig, and exit.
+    #[arg(long, conflicts_with_all = ["fresh", "join_token", "list_join_tokens", "revoke_join_token"])]
+    pub rotate: bool,
+    #[command(flatten)]
+    pub join: JoinTokenArguments,
+}
+
+/// Whether only the API server runs.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ServerOnly {
     /// Run only the API server, with nothing installed in it.
     #[arg(long)]
     pub bare: bool,
@@ -98,11 +110,6 @@ pub struct Up {
     /// API server without a controller manager.
     #[arg(long, requires = "bare")]
     pub empty_namespaces: bool,
-    /// Revoke all credentials of administrators, write a new kubeconfig, and exit.
-    #[arg(long, conflicts_with_all = ["fresh", "join_token", "list_join_tokens", "revoke_join_token"])]
-    pub rotate: bool,
-    #[command(flatten)]
-    pub join: JoinTokenArguments,
 }
 
 /// Where `mco up` keeps its data.

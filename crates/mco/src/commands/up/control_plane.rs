@@ -41,7 +41,7 @@ impl ControlPlane {
         let address = listener.local_addr().context("cannot listen")?;
         let in_use = Arc::new(InUseIndex::default());
         let mut admission: Vec<Arc<dyn Admission>> = vec![Arc::new(NodePolicy)];
-        if !arguments.bare {
+        if !arguments.server.bare {
             admission.push(Arc::new(MachineConfigAdmission::new(Arc::clone(&in_use))));
         }
         let rotation = Arc::new(RotationRoute::default());
@@ -53,7 +53,7 @@ impl ControlPlane {
             authorizers: vec![Arc::new(NodePolicy), Arc::new(ComponentPolicy)],
             extra_routes,
             hosts: addresses::names(arguments.listen, &arguments.advertise),
-            namespace_content: !arguments.empty_namespaces,
+            namespace_content: !arguments.server.empty_namespaces,
             ..ApiServerOptions::default()
         };
         let server = ApiServer::open(directory.path(), options)

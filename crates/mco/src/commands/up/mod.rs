@@ -119,7 +119,7 @@ async fn until_stopped(
     components: &mut Components,
     summary: &str,
 ) -> anyhow::Result<()> {
-    if !arguments.bare {
+    if !arguments.server.bare {
         let client = control_plane.client("progress");
         let started = progress::follow(&client, control_plane.url(), arguments.own_nodes());
         tokio::select! {
@@ -139,7 +139,7 @@ async fn start_components(
     control_plane: &ControlPlane,
     components: &mut Components,
 ) -> anyhow::Result<String> {
-    if arguments.bare {
+    if arguments.server.bare {
         return Ok(summary::bare(directory, control_plane.url()));
     }
     let stop = components.stop.clone();
