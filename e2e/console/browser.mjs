@@ -129,7 +129,7 @@ async function keyboard(browser) {
     assert.ok(at.visible, `the focus is seen on ${at.text}`);
     way.push(at.text);
   }
-  assert.deepEqual(way.slice(0, 8), ["Skip to the contents", "mco", "Pools", "Configs", "Plan", "Search", "Log out", "master"]);
+  assert.deepEqual(way.slice(0, 9), ["Skip to the contents", "mco", "Pools", "Policies", "Configs", "Plan", "Search", "Log out", "master"]);
 }
 
 async function rollout(browser) {
