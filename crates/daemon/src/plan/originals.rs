@@ -70,13 +70,7 @@ pub(crate) fn keep_now(root: &Root, path: &RootedPath) -> Result<(), FsError> {
     if let Some(parent) = original.parent() {
         root.create_directories(&parent, Attributes::root(0o755))?;
     }
-    let staged = Root::temporary_of(&original)?;
-    match root.read_link(path)? {
-        Some(target) => root.symlink(&target, &staged)?,
-        None => root.copy_file(path, &staged)?,
-    }
-    root.rename(&staged, &original)?;
-    root.sync_parent(&original)
+    root.copy_atomically(path, &original)
 }
 
 /// Restores a backup at once, outside of a transaction; returns false if there is none.
@@ -85,13 +79,7 @@ pub(crate) fn give_back_now(root: &Root, path: &RootedPath) -> Result<bool, FsEr
     if root.entry(&original)?.is_none() {
         return Ok(false);
     }
-    let staged = Root::temporary_of(path)?;
-    match root.read_link(&original)? {
-        Some(target) => root.symlink(&target, &staged)?,
-        None => root.copy_file(&original, &staged)?,
-    }
-    root.rename(&staged, path)?;
-    root.sync_parent(path)?;
+    root.copy_atomically(&original, path)?;
     root.remove_file(&original)?;
     Ok(true)
 }
@@ -140,4 +128,53 @@ fn copy<'a>(root: &Root, from: &RootedPath) -> Result<PlanAction<'a>, FsError> {
         Some(target) => PlanAction::Link { target },
         None => PlanAction::Copy { from: from.clone() },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use mco_host::Ownership;
+
+    use super::*;
+
+    const PATH: &str = "/etc/hosts";
+
+    /// A root with a file, and the leftover of a copy to `to` that was cut off.
+    fn interrupted(to: impl Fn(&RootedPath) -> RootedPath) -> (tempfile::TempDir, Root, RootedPath) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path(), Ownership::Recorded).unwrap();
+        let path = RootedPath::new(PATH).unwrap();
+        let leftover = Root::temporary_of(&to(&path)).unwrap();
+        for (path, text) in [(&path, "the administrator's\n"), (&leftover, "the admi")] {
+            let parent = path.parent().unwrap();
+            root.create_directories(&parent, Attributes::root(0o755)).unwrap();
+            fs::write(directory.path().join(path.as_str().trim_start_matches('/')), text).unwrap();
+        }
+        (directory, root, path)
+    }
+
+    fn read(root: &Root, path: &RootedPath) -> Option<String> {
+        root.read_text(path, 100).unwrap()
+    }
+
+    #[test]
+    fn a_backup_that_was_cut_off_blocked_all_later_ones() {
+        let (_directory, root, path) = interrupted(|path| original(path).unwrap());
+        keep_now(&root, &path).unwrap();
+        let backup = original(&path).unwrap();
+        assert_eq!(read(&root, &backup).unwrap(), "the administrator's\n");
+        assert_eq!(root.list(&backup.parent().unwrap()).unwrap(), [backup.name()]);
+    }
+
+    #[test]
+    fn a_restored_backup_that_was_cut_off_blocked_all_later_ones() {
+        let (directory, root, path) = interrupted(RootedPath::clone);
+        keep_now(&root, &path).unwrap();
+        fs::write(directory.path().join("etc/hosts"), "ours\n").unwrap();
+        assert!(give_back_now(&root, &path).unwrap());
+        assert_eq!(read(&root, &path).unwrap(), "the administrator's\n");
+        assert_eq!(read(&root, &original(&path).unwrap()), None);
+        assert_eq!(read(&root, &Root::temporary_of(&path).unwrap()), None);
+    }
 }

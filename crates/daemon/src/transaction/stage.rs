@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use mco_host::{Attributes, Durability, FileKind, FsError, Root, RootedPath};
+use mco_host::{Attributes, Durability, FsError, Root, RootedPath};
 
 use super::journal::Journal;
 use super::swap::sync_directories;
@@ -103,20 +103,9 @@ fn keep_old(root: &Root, journal: &Journal, index: usize, path: &RootedPath) -> 
         Err(FsError::Failed { source, .. })
             if source.raw_os_error().is_some_and(|code| NO_LINKS.contains(&code)) =>
         {
-            copy_entry(root, path, &kept)
+            root.copy_entry(path, &kept)
         }
         other => other,
-    }
-}
-
-/// Copies a file or a symbolic link to a path that does not exist.
-pub(super) fn copy_entry(root: &Root, from: &RootedPath, to: &RootedPath) -> Result<(), FsError> {
-    match root.entry(from)?.map(|entry| entry.kind) {
-        Some(FileKind::Symlink) => match root.read_link(from)? {
-            Some(target) => root.symlink(&target, to),
-            None => Ok(()),
-        },
-        _ => root.copy_file(from, to),
     }
 }
 

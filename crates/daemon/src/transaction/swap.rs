@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use mco_host::{FsError, Machine, Root, RootedPath};
 
 use super::journal::{Journal, JournalChange};
-use super::stage::copy_entry;
 use super::{Checkpoints, TransactionFailure};
 use crate::paths;
 
@@ -96,7 +95,7 @@ fn bring_back(root: &Root, journal: &Journal, index: usize, path: &RootedPath) -
             Err(FsError::Failed { source, .. }) if source.raw_os_error() == Some(OTHER_FILESYSTEM) => {
                 let copy = journal.staged(index, path)?;
                 root.remove_file(&copy)?;
-                copy_entry(root, &kept, &copy)?;
+                root.copy_entry(&kept, &copy)?;
                 root.rename(&copy, path)?;
             }
             other => other?,

@@ -83,6 +83,30 @@ impl Root {
         self.sync_open_file(&copy, to).map_err(failure)
     }
 
+    /// Copies a file or a symbolic link to a path that must not exist yet.
+    pub fn copy_entry(&self, from: &RootedPath, to: &RootedPath) -> Result<(), FsError> {
+        match self.read_link(from)? {
+            Some(target) => self.symlink(&target, to),
+            None => self.copy_file(from, to),
+        }
+    }
+
+    /// Copies a file or a symbolic link atomically: a reader or a crash sees what was at the destination or the whole
+    /// copy, which is durable when this returns.
+    pub fn copy_atomically(&self, from: &RootedPath, to: &RootedPath) -> Result<(), FsError> {
+        let temporary = Self::temporary_of(to)?;
+        self.remove_file(&temporary)?;
+        let copied = self
+            .copy_entry(from, &temporary)
+            .and_then(|()| self.rename(&temporary, to));
+        if copied.is_err() {
+            // Frees space on a full disk. The original error is more important than a failed removal.
+            let _ = self.remove_file(&temporary);
+        }
+        copied?;
+        self.sync_parent(to)
+    }
+
     /// Copies the contents of an open file of any filesystem to a path that must not exist yet, and syncs it. It gets the
     /// security label of `label_of` if that exists.
     pub fn import_file(
@@ -139,8 +163,8 @@ impl Root {
         self.sync_parent(path)
     }
 
-    /// Returns the temporary name used by [`Root::write_atomically`]; a crash may leave it behind, the next write
-    /// removes it.
+    /// Returns the temporary name used by [`Root::write_atomically`] and [`Root::copy_atomically`]; a crash may leave it
+    /// behind, the next write removes it.
     pub fn temporary_of(path: &RootedPath) -> Result<RootedPath, FsError> {
         let short: String = path.name().chars().take(60).collect();
         Ok(path.with_name(&format!(".{short}.mco-tmp"))?)
