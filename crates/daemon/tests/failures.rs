@@ -7,11 +7,13 @@ use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
 use mco_daemon::config::NodeConfig;
 use mco_daemon::once::{self, OnceOutcome, RebootPolicy};
+use mco_daemon::paths;
 use mco_daemon::transaction::{Checkpoints, Uninterrupted};
 use mco_host::Machine;
 use mco_host::systemd::SimulatedServices;
@@ -92,6 +94,37 @@ fn an_error_of_the_disk_at_any_step_undoes_everything() {
         assert_eq!(node.read("/etc/sub/b"), "new\n");
     }
     assert!(step > 40, "only {step} steps");
+}
+
+/// The disk is full while old contents are copied, because they are on another filesystem: half of each arrives.
+struct HalfCopied(PathBuf);
+
+impl Checkpoints for HalfCopied {
+    fn at(&self, point: &'static str) -> io::Result<()> {
+        if point != "sync directory of old contents" {
+            return Ok(());
+        }
+        for kept in fs::read_dir(&self.0)? {
+            let kept = kept?.path();
+            let contents = fs::read(&kept)?;
+            fs::remove_file(&kept)?;
+            fs::write(&kept, &contents[..contents.len() / 2])?;
+        }
+        Err(io::Error::from_raw_os_error(28))
+    }
+}
+
+#[test]
+fn half_a_copy_of_old_contents_replaced_a_file_that_was_not_changed_yet() {
+    let node = Node::new();
+    node.apply(&old()).unwrap();
+    let before = node.snapshot();
+    let disk = HalfCopied(node.path(paths::OLD_CONTENTS));
+    let error = once::apply(&node.machine, &new(), RebootPolicy::WhenNeeded, &disk).unwrap_err();
+    assert!(error.to_string().contains("No space left on device"), "{error}");
+    assert_eq!(node.snapshot(), before);
+    node.apply(&new()).unwrap();
+    assert_eq!(node.read("/etc/a"), "new\n");
 }
 
 /// Runs with a real small filesystem, which needs privileges; without them only the test above runs.

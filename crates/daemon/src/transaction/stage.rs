@@ -96,7 +96,8 @@ fn sync_files(
 }
 
 /// Keeps the old contents under a second hard link, which costs nothing and preserves the inode. On another filesystem
-/// than the directory of old contents, and on those without hard links, they are copied.
+/// than the directory of old contents, and on those without hard links, they are copied. A copy may be cut off: it is
+/// not read before the journal says that staging is complete.
 fn keep_old(root: &Root, journal: &Journal, index: usize, path: &RootedPath) -> Result<(), FsError> {
     let kept = journal.kept(index)?;
     match root.hard_link(path, &kept) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mco_host::{FsError, Machine, Root, RootedPath};
 
-use super::journal::{Journal, JournalChange};
+use super::journal::{Journal, JournalChange, JournalEntry};
 use super::{Checkpoints, TransactionFailure};
 use crate::paths;
 
@@ -50,42 +50,84 @@ pub(super) fn swap_back(
 ) -> Result<(), TransactionFailure> {
     let root = &machine.root;
     for (index, entry) in journal.steps.iter().enumerate().rev() {
-        let path = &entry.path;
-        match &entry.change {
-            JournalChange::Put { replaces } => {
-                checkpoints.reach("bring back")?;
-                let never_placed = root.remove_file(&journal.staged(index, path)?)?;
-                if *replaces {
-                    bring_back(root, journal, index, path)?;
-                } else if !never_placed && journal.may_have_swapped() {
-                    root.remove_file(path)?;
-                }
-            }
-            JournalChange::Remove => {
-                checkpoints.reach("bring back")?;
-                root.remove_file(&journal.staged(index, path)?)?;
-                bring_back(root, journal, index, path)?;
-            }
-            JournalChange::CreateDirectory => {
-                checkpoints.reach("remove directory")?;
-                root.remove_directory(path)?;
-            }
-            JournalChange::RemoveDirectory => {}
-            JournalChange::Attributes { before, .. } => {
-                checkpoints.reach("change attributes back")?;
-                root.set_directory_attributes(path, *before)?;
-            }
-            JournalChange::SetPassword { user, before, .. } => {
-                checkpoints.reach("set password back")?;
-                machine.accounts().set_password_hash(user, before)?;
-            }
+        if journal.may_have_swapped() {
+            undo_step(machine, journal, index, entry, checkpoints)?;
+        } else {
+            discard_step(root, journal, index, entry, checkpoints)?;
         }
     }
     root.remove_directory(&RootedPath::new(paths::OLD_CONTENTS).map_err(FsError::from)?)?;
     sync_directories(root, journal, checkpoints)
 }
 
-/// Restores one path. Without a kept copy the path was never touched.
+/// Removes what staging has created for a step. Its destination is untouched, and what is kept of it may be half a copy.
+fn discard_step(
+    root: &Root,
+    journal: &Journal,
+    index: usize,
+    entry: &JournalEntry,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), TransactionFailure> {
+    let path = &entry.path;
+    match &entry.change {
+        JournalChange::Put { .. } | JournalChange::Remove => {
+            checkpoints.reach("discard staged")?;
+            root.remove_file(&journal.staged(index, path)?)?;
+            root.remove_file(&journal.kept(index)?)?;
+            root.remove_file(&journal.kept_beside(index, path)?)?;
+        }
+        JournalChange::CreateDirectory => {
+            checkpoints.reach("remove directory")?;
+            root.remove_directory(path)?;
+        }
+        JournalChange::RemoveDirectory
+        | JournalChange::Attributes { .. }
+        | JournalChange::SetPassword { .. } => {}
+    }
+    Ok(())
+}
+
+fn undo_step(
+    machine: &Machine,
+    journal: &Journal,
+    index: usize,
+    entry: &JournalEntry,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), TransactionFailure> {
+    let (root, path) = (&machine.root, &entry.path);
+    match &entry.change {
+        JournalChange::Put { replaces } => {
+            checkpoints.reach("bring back")?;
+            let never_placed = root.remove_file(&journal.staged(index, path)?)?;
+            if *replaces {
+                bring_back(root, journal, index, path)?;
+            } else if !never_placed {
+                root.remove_file(path)?;
+            }
+        }
+        JournalChange::Remove => {
+            checkpoints.reach("bring back")?;
+            root.remove_file(&journal.staged(index, path)?)?;
+            bring_back(root, journal, index, path)?;
+        }
+        JournalChange::CreateDirectory => {
+            checkpoints.reach("remove directory")?;
+            root.remove_directory(path)?;
+        }
+        JournalChange::RemoveDirectory => {}
+        JournalChange::Attributes { before, .. } => {
+            checkpoints.reach("change attributes back")?;
+            root.set_directory_attributes(path, *before)?;
+        }
+        JournalChange::SetPassword { user, before, .. } => {
+            checkpoints.reach("set password back")?;
+            machine.accounts().set_password_hash(user, before)?;
+        }
+    }
+    Ok(())
+}
+
+/// Restores one path. Without kept contents an interrupted rollback has restored it before.
 fn bring_back(root: &Root, journal: &Journal, index: usize, path: &RootedPath) -> Result<(), FsError> {
     for kept in [journal.kept(index)?, journal.kept_beside(index, path)?] {
         if root.entry(&kept)?.is_none() {
