@@ -134,11 +134,9 @@ fn bring_back(root: &Root, journal: &Journal, index: usize, path: &RootedPath) -
             continue;
         }
         match root.rename(&kept, path) {
+            // Durable before the kept contents are removed: filesystems do not order their writes among each other.
             Err(FsError::Failed { source, .. }) if source.raw_os_error() == Some(OTHER_FILESYSTEM) => {
-                let copy = journal.staged(index, path)?;
-                root.remove_file(&copy)?;
-                root.copy_entry(&kept, &copy)?;
-                root.rename(&copy, path)?;
+                root.copy_atomically(&kept, path)?;
             }
             other => other?,
         }

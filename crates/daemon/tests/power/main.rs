@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use changes::{ELEMENTS, Element};
 use run::{Change, Effort, Ending, Tally};
+use trace::Filesystems;
 
 fn is_thorough() -> bool {
     std::env::var("MCO_POWER").is_ok_and(|value| value == "all")
@@ -121,6 +122,46 @@ fn sampled_states_of_a_change_of_200_files_are_old_or_new() {
     examine_all("200 files", [change], effort(1, 150));
 }
 
+fn recorded_on(filesystems: Filesystems, element: Element, ending: Ending) -> Change {
+    let (old, new) = changes::configs(&[element]);
+    let name = format!("{element:?}");
+    Change::record_on(&name, Some(&old), &new, ending, filesystems, &|_| {})
+}
+
+/// The elements with old contents that are kept.
+const REPLACING: [Element; 5] = [
+    Element::ReplacedFile,
+    Element::RemovedFile,
+    Element::RestoredOriginal,
+    Element::DisabledUnit,
+    Element::Link,
+];
+
+/// What these filesystems change: old contents are copied, and brought back as copies.
+fn kept_as_copies(filesystems: Filesystems) -> impl Iterator<Item = Change> {
+    REPLACING.into_iter().flat_map(move |element| {
+        [
+            Ending::Applied,
+            Ending::RolledBackAt("sync directory of old contents"),
+            Ending::RolledBackAt("journal swapped"),
+            Ending::RolledBackOnFullDisk,
+        ]
+        .map(|ending| recorded_on(filesystems, element, ending))
+    })
+}
+
+#[test]
+fn every_state_of_a_change_with_old_contents_on_another_filesystem_is_old_or_new() {
+    let changes = kept_as_copies(Filesystems::StateApart);
+    examine_all("two filesystems", changes, effort(16, 1 << 15));
+}
+
+#[test]
+fn every_state_of_a_change_on_a_filesystem_without_hard_links_is_old_or_new() {
+    let changes = kept_as_copies(Filesystems::WithoutLinks);
+    examine_all("without hard links", changes, effort(6, 1 << 15));
+}
+
 /// Places that sync something without which no state is lost, with the reason why they stay.
 const REDUNDANT: [(&str, &str); 7] = [
     (
@@ -181,6 +222,11 @@ fn leaving_out_any_one_sync_is_found() {
         ),
         recorded(&[NewFileInNewDirectories], Ending::RolledBackOnFullDisk),
         adopted(),
+        recorded_on(
+            Filesystems::StateApart,
+            ReplacedFile,
+            Ending::RolledBackAt("journal swapped"),
+        ),
     ];
     let effort = Effort {
         states: if is_thorough() { 4000 } else { 60 },
@@ -235,7 +281,14 @@ fn adopted() -> Change {
         std::fs::write(state.join("adoption.json"), "{}").unwrap();
     };
     let old = support::config("old", &with_body(&with));
-    Change::record_on("adopted", Some(&old), &without, Ending::Applied, &adopt)
+    Change::record_on(
+        "adopted",
+        Some(&old),
+        &without,
+        Ending::Applied,
+        Filesystems::One,
+        &adopt,
+    )
 }
 
 fn with_body(config: &mco_daemon::config::NodeConfig) -> serde_json::Value {

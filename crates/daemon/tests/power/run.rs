@@ -15,7 +15,7 @@ use mco_host::{Machine, Root};
 
 use super::disk::Disk;
 use super::states::{Random, each_state};
-use super::trace::{Recorder, Trace};
+use super::trace::{Filesystems, Recorder, Trace};
 use crate::support::{self, Snapshot, snapshot};
 
 /// How the change ends without a power failure.
@@ -50,6 +50,7 @@ pub struct Change {
     pub name: String,
     pub trace: Trace,
     pub operations: usize,
+    filesystems: Filesystems,
     old: Snapshot,
     new: Snapshot,
     new_config: NodeConfig,
@@ -118,7 +119,7 @@ fn node_snapshot(directory: &Path) -> Snapshot {
 impl Change {
     /// Applies the old config, unless the machine is new, and records the change to the new one.
     pub fn record(name: &str, old: Option<&NodeConfig>, new: &NodeConfig, ending: Ending) -> Self {
-        Self::record_on(name, old, new, ending, &|_| {})
+        Self::record_on(name, old, new, ending, Filesystems::One, &|_| {})
     }
 
     pub fn record_on(
@@ -126,6 +127,7 @@ impl Change {
         old: Option<&NodeConfig>,
         new: &NodeConfig,
         ending: Ending,
+        filesystems: Filesystems,
         prepare: &dyn Fn(&Path),
     ) -> Self {
         let directory = temporary();
@@ -138,7 +140,7 @@ impl Change {
             let machine = machine(path, None);
             once::apply(&machine, old, RebootPolicy::WhenNeeded, &Uninterrupted).unwrap();
         }
-        let recorder = Arc::new(Recorder::default());
+        let recorder = Arc::new(Recorder::new(filesystems));
         let recorded = machine(path, Some(&recorder));
         let base = Disk::read(&recorded.root);
         let old_snapshot = node_snapshot(path);
@@ -168,9 +170,10 @@ impl Change {
         let new_snapshot = node_snapshot(path);
         assert_ne!(old_snapshot, new_snapshot, "{name}");
         Self {
-            name: format!("{name}, {ending:?}"),
+            name: format!("{name}, {ending:?}, {filesystems:?}"),
             trace: Trace::new(base, &operations),
             operations: operations.len(),
+            filesystems,
             old: old_snapshot,
             new: new_snapshot,
             new_config: new.clone(),
@@ -252,14 +255,13 @@ impl Change {
     ) -> Result<(&'static str, Option<Trace>), String> {
         let directory = temporary();
         disk.materialise(image, directory.path());
-        let recorder = nested.then(|| Arc::new(Recorder::default()));
-        let machine = machine(directory.path(), recorder.as_ref());
+        let recorder = Arc::new(Recorder::new(self.filesystems));
+        let is_recorded = nested || self.filesystems != Filesystems::One;
+        let machine = machine(directory.path(), is_recorded.then_some(&recorder));
         let base = nested.then(|| Disk::read(&machine.root));
         Self::settle(&machine)?;
         let outcome = self.outcome(&machine, directory.path())?;
-        let trace = base
-            .zip(recorder)
-            .map(|(base, recorder)| Trace::new(base, &recorder.take()));
+        let trace = base.map(|base| Trace::new(base, &recorder.take()));
         if completes {
             self.complete(&machine, directory.path())?;
         }

@@ -8,22 +8,63 @@
 //! - A directory is removed only empty: what emptied it is then durable too.
 //! - Contents are durable once their file was synced. Until then a file has no contents, the first half, zeros, or all.
 //! - Owner and mode are durable once the inode itself was synced: that of a directory is not part of its parent.
+//!
+//! Nothing orders one effect after another, so that these are also the states of several filesystems, except that
+//! `syncfs` makes all of them durable.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use mco_daemon::paths;
 use mco_host::{FsOperation, FsRecorder};
+use rustix::io::Errno;
 
 use super::disk::{Content, Disk, Inode, Node};
 
+/// Which hard links and renames the filesystems of a machine allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filesystems {
+    /// There is one, with hard links.
+    One,
+    /// The state directory, which has the journal and the old contents, is on another one than all that changes.
+    StateApart,
+    /// There is one, without hard links.
+    WithoutLinks,
+}
+
+impl Filesystems {
+    fn refuse(self, operation: &FsOperation) -> Option<Errno> {
+        match (self, operation) {
+            (Self::StateApart, FsOperation::HardLink { from, to } | FsOperation::Rename { from, to }) => {
+                (is_state(from) != is_state(to)).then_some(Errno::XDEV)
+            }
+            (Self::WithoutLinks, FsOperation::HardLink { .. }) => Some(Errno::PERM),
+            _ => None,
+        }
+    }
+}
+
+fn is_state(path: &str) -> bool {
+    path.starts_with(paths::STATE_DIRECTORY)
+}
+
 /// Collects the operations of a machine's root, each with the last checkpoint before it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Recorder {
+    filesystems: Filesystems,
     point: Mutex<&'static str>,
     operations: Mutex<Vec<(&'static str, FsOperation)>>,
 }
 
 impl Recorder {
+    pub fn new(filesystems: Filesystems) -> Self {
+        Self {
+            filesystems,
+            point: Mutex::default(),
+            operations: Mutex::default(),
+        }
+    }
+
     pub fn reach(&self, point: &'static str) {
         *self.point.lock().unwrap() = point;
     }
@@ -37,6 +78,10 @@ impl FsRecorder for Recorder {
     fn record(&self, operation: FsOperation) {
         let point = *self.point.lock().unwrap();
         self.operations.lock().unwrap().push((point, operation));
+    }
+
+    fn refuse(&self, operation: &FsOperation) -> Option<Errno> {
+        self.filesystems.refuse(operation)
     }
 }
 

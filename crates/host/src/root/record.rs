@@ -6,12 +6,19 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::{FileOwner, FsError, Ownership, Root};
 use crate::path::RootedPath;
 
 /// Receives each operation of a [`Root`] after it has succeeded, in order.
 pub trait FsRecorder: fmt::Debug + Send + Sync {
     fn record(&self, operation: FsOperation);
+
+    /// Returns the error with which a hard link or a rename fails instead of being done, as across filesystems.
+    fn refuse(&self, _operation: &FsOperation) -> Option<Errno> {
+        None
+    }
 }
 
 /// One operation that changes a filesystem or makes changes durable. Paths are absolute below the root.
@@ -119,6 +126,15 @@ impl Root {
     pub(super) fn record(&self, operation: impl FnOnce() -> FsOperation) {
         if let Some(recorder) = &self.recorder {
             recorder.record(operation());
+        }
+    }
+
+    /// Fails if the recorder refuses an operation.
+    pub(super) fn permit(&self, operation: impl FnOnce() -> FsOperation) -> Result<(), Errno> {
+        let recorder = self.recorder.as_ref();
+        match recorder.and_then(|recorder| recorder.refuse(&operation())) {
+            Some(errno) => Err(errno),
+            None => Ok(()),
         }
     }
 }

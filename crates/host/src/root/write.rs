@@ -195,7 +195,12 @@ impl Root {
 
     /// Creates a hard link under a name that must be free.
     pub fn hard_link(&self, from: &RootedPath, to: &RootedPath) -> Result<(), FsError> {
+        let operation = || FsOperation::HardLink {
+            from: from.to_string(),
+            to: to.to_string(),
+        };
         let link = || {
+            self.permit(operation)?;
             let (source, target) = (self.parent_of(from)?, self.parent_of(to)?);
             Ok::<_, ResolveError>(rustix::fs::linkat(
                 source,
@@ -206,10 +211,7 @@ impl Root {
             )?)
         };
         link().map_err(failed("keep a second link to", from))?;
-        self.record(|| FsOperation::HardLink {
-            from: from.to_string(),
-            to: to.to_string(),
-        });
+        self.record(operation);
         Ok(())
     }
 
@@ -228,15 +230,17 @@ impl Root {
 
     /// Replaces one name by another, atomically.
     pub fn rename(&self, from: &RootedPath, to: &RootedPath) -> Result<(), FsError> {
+        let operation = || FsOperation::Rename {
+            from: from.to_string(),
+            to: to.to_string(),
+        };
         let rename = || {
+            self.permit(operation)?;
             let (source, target) = (self.parent_of(from)?, self.parent_of(to)?);
             Ok::<_, ResolveError>(rustix::fs::renameat(source, from.name(), target, to.name())?)
         };
         rename().map_err(failed("put in place", to))?;
-        self.record(|| FsOperation::Rename {
-            from: from.to_string(),
-            to: to.to_string(),
-        });
+        self.record(operation);
         Ok(())
     }
 
