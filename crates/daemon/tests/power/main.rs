@@ -207,7 +207,8 @@ fn first(elements: &[Element]) -> Change {
 #[test]
 fn leaving_out_any_one_sync_is_found() {
     use Element::{
-        DirectoryAttributes, EnabledUnit, KernelArguments, NewFileInNewDirectories, Password, ReplacedFile,
+        DirectoryAttributes, DisabledUnit, EnabledUnit, KernelArguments, Link, NewFileInNewDirectories,
+        Password, RemovedFile, ReplacedFile, ReplacedOriginal, RestoredOriginal, SshKeys,
     };
     let changes = [
         recorded(&[ReplacedFile, DirectoryAttributes], Ending::Applied),
@@ -222,6 +223,12 @@ fn leaving_out_any_one_sync_is_found() {
         ),
         recorded(&[NewFileInNewDirectories], Ending::RolledBackOnFullDisk),
         adopted(),
+        recorded(&[ReplacedOriginal], Ending::Applied),
+        recorded(&[RestoredOriginal], Ending::Applied),
+        recorded(&[RemovedFile], Ending::Applied),
+        recorded(&[SshKeys], Ending::Applied),
+        recorded(&[Link], Ending::Applied),
+        recorded(&[DisabledUnit], Ending::Applied),
         recorded_on(
             Filesystems::StateApart,
             ReplacedFile,
