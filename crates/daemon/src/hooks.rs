@@ -109,7 +109,9 @@ fn changeable_by_others(machine: &Machine, hook: &RootedPath) -> Result<Option<S
 
 /// Returns the attribute by which others than root may change an entry, and the command that corrects it.
 fn untrusted(entry: FileEntry) -> Option<(String, &'static str)> {
-    let FileEntry { kind, mode, owner, .. } = entry;
+    let FileEntry {
+        kind, mode, owner, ..
+    } = entry;
     if kind == FileKind::Symlink {
         // The directories of its target are not checked.
         return Some(("type symbolic link".to_owned(), "unlink"));
@@ -167,7 +169,12 @@ mod tests {
         let path = root.join("etc/mco/hooks.d/before-apply").join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         // A user's umask may leave them writable by the group.
-        for directory in ["etc", "etc/mco", "etc/mco/hooks.d", "etc/mco/hooks.d/before-apply"] {
+        for directory in [
+            "etc",
+            "etc/mco",
+            "etc/mco/hooks.d",
+            "etc/mco/hooks.d/before-apply",
+        ] {
             fs::set_permissions(root.join(directory), fs::Permissions::from_mode(0o755)).unwrap();
         }
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -241,7 +248,10 @@ mod tests {
         let contents = machine.root.read(&path, 1 << 10).unwrap().unwrap();
         let owner = FileOwner { uid: 1000, gid: 1000 };
         let attributes = Attributes { mode: 0o755, owner };
-        machine.root.write_atomically(&path, attributes, &contents).unwrap();
+        machine
+            .root
+            .write_atomically(&path, attributes, &contents)
+            .unwrap();
         let refused = run_marked(&machine, directory.path());
         let reason = format!("owner 1000: others than root may change it; run chown root {hook}");
         assert_eq!(refused, format!("hook before-apply/10-a failed with {reason}"));
@@ -265,7 +275,10 @@ mod tests {
             let owner = FileOwner { uid: 1000, gid: 0 };
             set(Attributes { mode: 0o755, owner });
             let refused = run_marked(&machine, directory.path());
-            assert!(refused.contains(&format!("directory {changeable} of owner 1000:")), "{refused}");
+            assert!(
+                refused.contains(&format!("directory {changeable} of owner 1000:")),
+                "{refused}"
+            );
         }
     }
 
@@ -278,6 +291,9 @@ mod tests {
         fs::rename(&hooks, directory.path().join("srv")).unwrap();
         std::os::unix::fs::symlink("/srv", &hooks).unwrap();
         let refused = run_marked(&machine, directory.path());
-        assert!(refused.contains("directory /etc/mco/hooks.d of type symbolic link:"), "{refused}");
+        assert!(
+            refused.contains("directory /etc/mco/hooks.d of type symbolic link:"),
+            "{refused}"
+        );
     }
 }
