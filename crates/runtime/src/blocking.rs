@@ -29,6 +29,7 @@ pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, BlockingWorkFailed> {
     let object = object.into();
+    mco_telemetry::export_panics_of(component);
     let outcome = if INLINE.load(Ordering::Relaxed) {
         catch_unwind(AssertUnwindSafe(work)).map_err(|_| true)
     } else {
