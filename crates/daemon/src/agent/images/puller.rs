@@ -62,7 +62,7 @@ enum PullFollowUp {
     AwaitNode,
     Retry,
     /// All images are pulled and pinned, but the report could not be written.
-    TellLater,
+    RetryStatus,
 }
 
 impl Keeper {
@@ -140,7 +140,7 @@ impl Keeper {
         self.tried = Some(task);
         let delay = match after {
             PullFollowUp::Settled | PullFollowUp::Superseded | PullFollowUp::AwaitNode => return None,
-            PullFollowUp::TellLater => STATUS_OBJECT_RETRY,
+            PullFollowUp::RetryStatus => STATUS_OBJECT_RETRY,
             PullFollowUp::Retry => {
                 self.failures += 1;
                 retry_delay(self.failures)
@@ -202,8 +202,8 @@ impl Keeper {
         }
         Ok(match self.pinned_status.kept(wanted).await {
             StatusWrite::No => PullFollowUp::Retry,
-            StatusWrite::NobodyListens if !wanted.is_empty() => PullFollowUp::TellLater,
-            StatusWrite::Yes | StatusWrite::NobodyListens => PullFollowUp::Settled,
+            StatusWrite::NoObject if !wanted.is_empty() => PullFollowUp::RetryStatus,
+            StatusWrite::Yes | StatusWrite::NoObject => PullFollowUp::Settled,
         })
     }
 
