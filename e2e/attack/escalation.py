@@ -34,10 +34,12 @@ def lasting_node(system):
 @finding("S10", "an installed daemon that makes its own node control plane")
 def control_plane_label(_system):
     manifests = run("install", "--with-operands", "--base", "openshift").stdout
-    policy = manifests.split("machine-config-daemon-writes-its-own-node")
-    require(len(policy) > 1, "mco install has no policy for the daemons")
+    policies = [document for document in manifests.split("\n---\n")
+                if "\nkind: ValidatingAdmissionPolicy\n" in f"\n{document}"
+                and "name: machine-config-daemon-writes-its-own-node\n" in document]
+    require(len(policies) == 1, f"mco install has {len(policies)} policies for the nodes of daemons")
     for field in ("metadata.labels", "spec"):
-        require(f"oldObject.{field}" in manifests, f"the policy of the daemons does not compare {field}")
+        require(f"oldObject.{field}" in policies[0], f"the policy of the daemons does not compare {field}")
 
 
 @finding("S11", "symbolic links of a user in the way of the root daemon")

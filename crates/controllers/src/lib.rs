@@ -26,6 +26,7 @@ mod os_streams;
 mod outbound;
 mod pinned_images;
 mod policies;
+mod policy_secrets;
 mod reconcilers;
 mod render;
 mod render_state;

@@ -14,6 +14,7 @@ use mco_api::vocabulary::names;
 use x509_parser::pem::Pem;
 
 use crate::context::Context;
+use crate::policy_secrets;
 
 /// The longest response that is read.
 const MAX_RESPONSE: u64 = 1024 * 1024;
@@ -182,9 +183,5 @@ pub(crate) async fn secret(ctx: &Context, from: &SecretKey, default_key: &str) -
         .get(&from.name)
         .await
         .map_err(|error| format!("cannot read Secret {}: {}", from.name, reason(&error)))?;
-    let value = secret.data.and_then(|mut data| data.remove(key));
-    let value = value.ok_or_else(|| format!("Secret {} has no key {key}", from.name))?;
-    let text =
-        String::from_utf8(value.0).map_err(|_| format!("key {key} of Secret {} is not text", from.name))?;
-    Ok(text.trim().to_owned())
+    policy_secrets::value(secret, key).map_err(|why| format!("Secret {}: {why}", from.name))
 }

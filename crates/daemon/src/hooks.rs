@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use mco_core::rollout::hooks::{HookPhase, HookResult};
-use mco_host::{FileKind, FsError, Machine, ProgramRequest, RootedPath};
+use mco_host::{FileEntry, FileKind, FileOwner, FsError, Machine, ProgramRequest, RootedPath};
 
 /// The directory with one subdirectory for each phase.
 pub const DIRECTORY: &str = "/etc/mco/hooks.d";
@@ -41,12 +41,11 @@ fn run_within(
     let mut results = Vec::new();
     for name in names {
         let path = directory.join(&name)?;
-        let Some(mode) = executable(machine, &path)? else {
+        if !is_hook(machine, &path)? {
             continue;
-        };
-        let (failure, output) = if mode & WRITABLE_BY_OTHERS != 0 {
-            let why = format!("mode {mode:04o}: others than root may change it; run chmod go-w {path}");
-            (Some(why), String::new())
+        }
+        let (failure, output) = if let Some(reason) = changeable_by_others(machine, &path)? {
+            (Some(reason), String::new())
         } else {
             let ran = machine.programs.run(&ProgramRequest {
                 program: path.as_str(),
@@ -80,16 +79,47 @@ fn run_within(
     Ok(results)
 }
 
-/// Returns the mode of a file that is to be run. Hidden files, directories, links and files that are not executable are
-/// no hooks.
-fn executable(machine: &Machine, path: &RootedPath) -> Result<Option<u32>, FsError> {
+/// Returns whether a file is to be run. Hidden files, directories, links and files that are not executable are no hooks.
+fn is_hook(machine: &Machine, path: &RootedPath) -> Result<bool, FsError> {
     if path.name().starts_with('.') {
-        return Ok(None);
+        return Ok(false);
     }
     let entry = machine.root.entry(path)?;
-    Ok(entry
-        .filter(|entry| entry.kind == FileKind::File && entry.mode & 0o111 != 0)
-        .map(|entry| entry.mode))
+    Ok(entry.is_some_and(|entry| entry.kind == FileKind::File && entry.mode & 0o111 != 0))
+}
+
+/// Returns why others than root may change a hook, or replace it through one of its directories.
+fn changeable_by_others(machine: &Machine, hook: &RootedPath) -> Result<Option<String>, FsError> {
+    let mut next = Some(hook.clone());
+    while let Some(path) = next {
+        let subject = if path == *hook {
+            String::new()
+        } else {
+            format!("directory {path} of ")
+        };
+        let untrusted = machine.root.entry(&path)?.and_then(untrusted);
+        if let Some((attribute, remedy)) = untrusted {
+            let reason = format!("{subject}{attribute}: others than root may change it; run {remedy} {path}");
+            return Ok(Some(reason));
+        }
+        next = path.parent();
+    }
+    Ok(None)
+}
+
+/// Returns the attribute by which others than root may change an entry, and the command that corrects it.
+fn untrusted(entry: FileEntry) -> Option<(String, &'static str)> {
+    let FileEntry {
+        kind, mode, owner, ..
+    } = entry;
+    if kind == FileKind::Symlink {
+        // The directories of its target are not checked.
+        return Some(("type symbolic link".to_owned(), "unlink"));
+    }
+    if owner.uid != FileOwner::ROOT.uid {
+        return Some((format!("owner {}", owner.uid), "chown root"));
+    }
+    (mode & WRITABLE_BY_OTHERS != 0).then(|| (format!("mode {mode:04o}"), "chmod go-w"))
 }
 
 /// Returns the text without control characters, which would reach terminals and logs.
@@ -111,7 +141,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::{Path, PathBuf};
 
-    use mco_host::{HostPrograms, ProgramError, ProgramResult, Programs};
+    use mco_host::{Attributes, HostPrograms, ProgramError, ProgramResult, Programs};
 
     use super::*;
 
@@ -138,6 +168,15 @@ mod tests {
     fn hook(root: &Path, name: &str, script: &str, mode: u32) {
         let path = root.join("etc/mco/hooks.d/before-apply").join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
+        // A user's umask may leave them writable by the group.
+        for directory in [
+            "etc",
+            "etc/mco",
+            "etc/mco/hooks.d",
+            "etc/mco/hooks.d/before-apply",
+        ] {
+            fs::set_permissions(root.join(directory), fs::Permissions::from_mode(0o755)).unwrap();
+        }
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
@@ -190,5 +229,71 @@ mod tests {
         assert!(refused.contains("others than root may change it"), "{refused}");
         let ran = directory.path().join("etc/mco/hooks.d/before-apply/00-slow.ran");
         assert!(!ran.exists());
+    }
+
+    fn run_marked(machine: &Machine, root: &Path) -> String {
+        let results = run_within(machine, HookPhase::BeforeApply, "a", "b", Duration::from_mins(1)).unwrap();
+        let ran = root.join("etc/mco/hooks.d/before-apply/10-a.ran");
+        assert!(!ran.exists(), "{}", summaries(&results).join("\n"));
+        summaries(&results).join("\n")
+    }
+
+    #[test]
+    fn a_hook_of_another_user_ran_as_root() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = machine(directory.path());
+        hook(directory.path(), "10-a", "touch $0.ran", 0o755);
+        let hook = "/etc/mco/hooks.d/before-apply/10-a";
+        let path = RootedPath::new(hook).unwrap();
+        let contents = machine.root.read(&path, 1 << 10).unwrap().unwrap();
+        let owner = FileOwner { uid: 1000, gid: 1000 };
+        let attributes = Attributes { mode: 0o755, owner };
+        machine
+            .root
+            .write_atomically(&path, attributes, &contents)
+            .unwrap();
+        let refused = run_marked(&machine, directory.path());
+        let reason = format!("owner 1000: others than root may change it; run chown root {hook}");
+        assert_eq!(refused, format!("hook before-apply/10-a failed with {reason}"));
+    }
+
+    #[test]
+    fn a_hook_of_a_directory_that_others_change_ran_as_root() {
+        for changeable in ["/etc/mco", "/etc/mco/hooks.d", "/etc/mco/hooks.d/before-apply"] {
+            let directory = tempfile::tempdir().unwrap();
+            let machine = machine(directory.path());
+            hook(directory.path(), "10-a", "touch $0.ran", 0o755);
+            let path = RootedPath::new(changeable).unwrap();
+            let set = |attributes| machine.root.set_directory_attributes(&path, attributes).unwrap();
+            set(Attributes::root(0o777));
+            let refused = run_marked(&machine, directory.path());
+            let reason = format!(
+                "failed with directory {changeable} of mode 0777: others than root may change it; run chmod go-w \
+                 {changeable}"
+            );
+            assert!(refused.contains(&reason), "{refused}");
+            let owner = FileOwner { uid: 1000, gid: 0 };
+            set(Attributes { mode: 0o755, owner });
+            let refused = run_marked(&machine, directory.path());
+            assert!(
+                refused.contains(&format!("directory {changeable} of owner 1000:")),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_hook_behind_a_link_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = machine(directory.path());
+        hook(directory.path(), "10-a", "touch $0.ran", 0o755);
+        let hooks = directory.path().join("etc/mco/hooks.d");
+        fs::rename(&hooks, directory.path().join("srv")).unwrap();
+        std::os::unix::fs::symlink("/srv", &hooks).unwrap();
+        let refused = run_marked(&machine, directory.path());
+        assert!(
+            refused.contains("directory /etc/mco/hooks.d of type symbolic link:"),
+            "{refused}"
+        );
     }
 }

@@ -30,3 +30,6 @@ pub mod status;
 pub mod target;
 pub mod transaction;
 pub mod validate;
+
+/// The component in the metric of panics.
+pub(crate) const PANIC_COMPONENT: &str = "daemon";

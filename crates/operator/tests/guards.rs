@@ -114,6 +114,83 @@ async fn a_daemon_cannot_label_its_node_on_the_embedded_api() {
     server.shutdown().await;
 }
 
+/// Returns an Event of both API groups, as they are written.
+fn event(group: &str, name: &str, instance: Option<&str>) -> Value {
+    let metadata = json!({"name": name, "namespace": "default"});
+    let node = json!({"kind": "Node", "name": "b"});
+    if group.is_empty() {
+        return json!({"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": node,
+            "type": "Normal", "reason": "Reboot", "message": "m", "reportingInstance": instance,
+            "source": {"host": "b"}});
+    }
+    json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": metadata, "regarding": node,
+        "type": "Normal", "reason": "Reboot", "action": "Reboot", "note": "m", "reportingInstance": instance,
+        "reportingController": "machineconfigdaemon", "eventTime": "2026-01-01T00:00:00.000000Z"})
+}
+
+#[tokio::test]
+async fn a_daemon_forged_and_overwrote_events_of_other_nodes() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = ApiServer::open(directory.path(), ApiServerOptions::default())
+        .await
+        .unwrap();
+    let client = kube::Client::new(server.service(), "default");
+    apply(&client, &[manifests::namespace()]).await;
+    apply(&client, &manifests::operands_access(&ClusterProfile::default())).await;
+    let guards = manifests::guards(&ClusterProfile::default(), ParameterKinds::default());
+    apply(&client, &guards).await;
+    let events = |client: &kube::Client, group: &str| -> Api<DynamicObject> {
+        let version = if group.is_empty() {
+            "v1"
+        } else {
+            "events.k8s.io/v1"
+        };
+        let event = json!({"apiVersion": version, "kind": "Event"});
+        let kind: kube::api::TypeMeta = serde_json::from_value(event).unwrap();
+        let kind = GroupVersionKind::try_from(kind).unwrap();
+        Api::namespaced_with(client.clone(), "default", &ApiResource::from_gvk(&kind))
+    };
+    let daemon = |node: Option<&str>| {
+        let mut identity = Identity::new(DAEMON, &["system:serviceaccounts"]);
+        let claim = node.map(|node| (NODE_CLAIM.to_owned(), vec![node.to_owned()]));
+        identity.extra.extend(claim);
+        kube::Client::new(server.service_as(identity), "default")
+    };
+    let create = async |client: &kube::Client, group: &str, name: &str, instance: Option<&str>| {
+        let event = serde_json::from_value(event(group, name, instance)).unwrap();
+        let created = events(client, group).create(&PostParams::default(), &event).await;
+        created.err().map(|error| error.to_string())
+    };
+    for group in ["", "events.k8s.io"] {
+        let name = |suffix: &str| format!("{}-{suffix}", if group.is_empty() { "core" } else { "events" });
+        let own = daemon(Some("a"));
+        assert_eq!(create(&own, group, &name("own"), Some("a")).await, None);
+        let denied = "a machine-config-daemon may only write Events whose reportingInstance is its own node";
+        assert_denied(create(&own, group, &name("forged"), Some("b")).await, denied);
+        if group.is_empty() {
+            assert_denied(create(&own, group, &name("unsigned"), None).await, denied);
+        }
+        let claimless = create(&daemon(None), group, &name("claimless"), Some("a")).await;
+        assert_denied(claimless, "machine-config-daemon-writes-its-own-events");
+
+        let genuine = name("genuine");
+        assert_eq!(
+            create(&client, group, &genuine, Some("b")).await,
+            None,
+            "others are not restricted"
+        );
+        let change = Patch::Merge(json!({"reason": "Forged", "reportingInstance": "a"}));
+        let patched = events(&own, group)
+            .patch(&genuine, &PatchParams::default(), &change)
+            .await;
+        assert_denied(
+            patched.err().map(|error| error.to_string()),
+            "cannot patch resource \"events\"",
+        );
+    }
+    server.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_daemon_writes_only_the_adoption_of_its_own_node() {
     let directory = tempfile::tempdir().unwrap();

@@ -257,6 +257,23 @@ fn nobody_may_do_everything() {
 }
 
 #[test]
+fn components_could_overwrite_events_of_others() {
+    for role in manifests::access(&ClusterProfile::default()) {
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            let resources = rule["resources"].as_array().into_iter().flatten();
+            if resources.into_iter().any(|resource| resource == "events") {
+                assert_eq!(
+                    rule["verbs"],
+                    json!(["create"]),
+                    "{}",
+                    text(&role, "/metadata/name")
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn only_the_daemon_is_privileged() {
     for object in manifests::installation(&settings()) {
         for container in object

@@ -29,30 +29,53 @@ pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, BlockingWorkFailed> {
     let object = object.into();
-    let outcome = if INLINE.load(Ordering::Relaxed) {
-        catch_unwind(AssertUnwindSafe(work)).map_err(|_| true)
-    } else {
-        let outcome = tokio::task::spawn_blocking(work).await;
-        outcome.map_err(|ended| ended.is_panic())
-    };
-    match outcome {
+    if INLINE.load(Ordering::Relaxed) {
+        return catch_panic(component, object, work);
+    }
+    mco_telemetry::export_panics_of(component);
+    match tokio::task::spawn_blocking(work).await {
         Ok(result) => Ok(result),
-        Err(is_panic) => {
-            if is_panic {
-                mco_telemetry::count_panic(component);
-                error!(component, object, "CPU-bound work panicked");
-            }
-            Err(BlockingWorkFailed {
-                work: component,
-                object,
-            })
-        }
+        Err(ended) if ended.is_panic() => Err(panicked(component, object)),
+        Err(_) => Err(BlockingWorkFailed {
+            work: component,
+            object,
+        }),
+    }
+}
+
+/// Runs work on the caller's thread, which is one of its own. A panic is counted and logged as by [`run_blocking`].
+pub fn catch_panic<T>(
+    component: &'static str,
+    object: impl Into<String>,
+    work: impl FnOnce() -> T,
+) -> Result<T, BlockingWorkFailed> {
+    mco_telemetry::export_panics_of(component);
+    catch_unwind(AssertUnwindSafe(work)).map_err(|_| panicked(component, object.into()))
+}
+
+fn panicked(component: &'static str, object: String) -> BlockingWorkFailed {
+    mco_telemetry::count_panic(component);
+    error!(component, object, "blocking work panicked");
+    BlockingWorkFailed {
+        work: component,
+        object,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_on_a_thread_of_its_own_is_counted() {
+        assert_eq!(catch_panic("thread-test", "a", || 7), Ok(7));
+        let failed = catch_panic("thread-test", "a", || -> u8 { panic!("broken") });
+        assert_eq!(
+            failed.unwrap_err().to_string(),
+            "thread-test of a panicked; the log contains the cause"
+        );
+        assert_eq!(mco_telemetry::panics_of("thread-test"), 1);
+    }
 
     #[tokio::test]
     async fn a_panic_in_blocking_work_is_counted_and_names_its_object() {

@@ -29,7 +29,7 @@ mod store;
 mod watch_backoff;
 mod worker;
 
-pub use blocking::{BlockingWorkFailed, run_blocking, run_blocking_inline};
+pub use blocking::{BlockingWorkFailed, catch_panic, run_blocking, run_blocking_inline};
 pub use error::{ErrorClass, describe, is_already_exists, is_conflict, is_not_found};
 pub use events::{EventQueue, EventRecorder, EventType, EventWriter, Repeats};
 pub use lenient::{Lenient, LenientList, UnreadableObject, list_lenient};

@@ -28,7 +28,7 @@ use mco_runtime::{FieldManager, patch};
 use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -45,7 +45,13 @@ const MAX_BODY: usize = 4096;
 const BODY_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a client waits for the controller. Clients ask again by themselves.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
-const ANSWER_POLL: Duration = Duration::from_millis(200);
+/// The first pause between two reads of the Node. It doubles, because a request that is not granted at once usually waits
+/// for another node.
+const FIRST_POLL: Duration = Duration::from_millis(200);
+const LONGEST_POLL: Duration = Duration::from_secs(2);
+/// The maximum number of requests of each operation at a time. Every client may send them, and each takes several
+/// requests to the API server.
+const REQUESTS: usize = 32;
 /// The nodes are listed at most this often for ids that are not known.
 const RELIST: Duration = Duration::from_secs(10);
 
@@ -109,14 +115,14 @@ enum Operation {
 struct FleetLock {
     client: Client,
     names: Mutex<(Option<Instant>, HashMap<String, String>)>,
+    locking: Semaphore,
+    /// Apart, so that waiting requests do not keep others from releasing what these wait for.
+    unlocking: Semaphore,
 }
 
 /// Serves the endpoint until `stop`.
 pub async fn serve(socket: tokio::net::TcpListener, client: Client, stop: CancellationToken) {
-    let lock = Arc::new(FleetLock {
-        client,
-        names: Mutex::default(),
-    });
+    let lock = Arc::new(FleetLock::new(client));
     let protocol = HttpProtocol::Http1(Http1Limits {
         headers: Some(64),
         header_bytes: Some(16 << 10),
@@ -141,6 +147,15 @@ pub async fn serve(socket: tokio::net::TcpListener, client: Client, stop: Cancel
 }
 
 impl FleetLock {
+    fn new(client: Client) -> Self {
+        Self {
+            client,
+            names: Mutex::default(),
+            locking: Semaphore::new(REQUESTS),
+            unlocking: Semaphore::new(REQUESTS),
+        }
+    }
+
     async fn respond<B>(&self, request: Request<B>, client: SocketAddr) -> TextResponse
     where
         B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
@@ -166,6 +181,15 @@ impl FleetLock {
         B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
         let (operation, params) = read(request).await?;
+        let slots = match operation {
+            Operation::PreReboot => &self.locking,
+            Operation::SteadyState => &self.unlocking,
+        };
+        let busy = |_| {
+            let value = format!("{REQUESTS} requests are being answered; ask again later");
+            Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", value)
+        };
+        let _slot = slots.try_acquire().map_err(busy)?;
         let node = self.find(&params.id).await?;
         let name = node.metadata.name.clone().unwrap_or_default();
         self.check_group(&node, &name, &params.group).await?;
@@ -182,6 +206,27 @@ impl FleetLock {
 
     /// Returns the Node of a client id: its name, its machine id, or what Zincati derives from that.
     async fn find(&self, id: &str) -> Result<Node, Refusal> {
+        for _ in 0..2 {
+            let Some(name) = self.name_of(id).await? else {
+                break;
+            };
+            let node = self.nodes().get_opt(&name).await;
+            let node = node.map_err(|error| Refusal::cluster("read the node", &error))?;
+            if let Some(node) = node {
+                return Ok(node);
+            }
+            // A machine whose Node was deleted may have come back under another name.
+            self.names.lock().await.1.remove(id);
+        }
+        Err(Refusal::new(
+            StatusCode::NOT_FOUND,
+            "unknown_client",
+            format!("no node has the name or the machine id of client {id:?}"),
+        ))
+    }
+
+    /// Returns the name of the node with an id. Lists the nodes again for an id that is not known, but not often.
+    async fn name_of(&self, id: &str) -> Result<Option<String>, Refusal> {
         let mut names = self.names.lock().await;
         let is_old = names.0.is_none_or(|listed| listed.elapsed() >= RELIST);
         if !names.1.contains_key(id) && is_old {
@@ -189,18 +234,7 @@ impl FleetLock {
             let nodes = nodes.map_err(|error| Refusal::cluster("list the nodes", &error))?;
             *names = (Some(Instant::now()), nodes.iter().flat_map(ids).collect());
         }
-        let name = names.1.get(id).cloned();
-        drop(names);
-        let unknown = || {
-            Refusal::new(
-                StatusCode::NOT_FOUND,
-                "unknown_client",
-                format!("no node has the name or the machine id of client {id:?}"),
-            )
-        };
-        let node = self.nodes().get_opt(&name.ok_or_else(unknown)?).await;
-        let node = node.map_err(|error| Refusal::cluster("read the node", &error))?;
-        node.ok_or_else(unknown)
+        Ok(names.1.get(id).cloned())
     }
 
     async fn check_group(&self, node: &Node, name: &str, group: &str) -> Result<(), Refusal> {
@@ -227,12 +261,14 @@ impl FleetLock {
         }
         let now = Timestamp::now().to_string();
         self.annotate(name, &json!({REBOOT_REQUEST: now})).await?;
-        let start = Instant::now();
-        while start.elapsed() < ANSWER_DEADLINE {
-            tokio::time::sleep(ANSWER_POLL).await;
+        let deadline = Instant::now() + ANSWER_DEADLINE;
+        let mut pause = FIRST_POLL;
+        while Instant::now() < deadline {
+            tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
             if self.is_granted(name).await? {
                 return Ok(());
             }
+            pause = LONGEST_POLL.min(pause * 2);
         }
         // The controller must not grant what is not waited for any more.
         self.annotate(name, &json!({REBOOT_REQUEST: null})).await?;
@@ -354,9 +390,120 @@ fn zincati_id(machine_id: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
+    use std::sync::Mutex as SyncMutex;
+
+    use futures::future::{join, join_all};
     use http_body_util::Full;
+    use serde_json::Value;
 
     use super::*;
+
+    const MACHINE: &str = "1c09ca98649c4c7abc779cd04c96812e";
+
+    /// The Nodes of an API server whose writes nothing answers, and the requests that it got.
+    #[derive(Clone, Default)]
+    struct FakeApi {
+        nodes: Arc<SyncMutex<BTreeMap<String, Value>>>,
+        requests: Arc<SyncMutex<Vec<String>>>,
+    }
+
+    impl FakeApi {
+        fn add(&self, name: &str, machine: &str) {
+            let node = json!({
+                "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"node-role/worker": ""}},
+                "status": {"nodeInfo": {"machineID": machine, "architecture": "", "bootID": "",
+                    "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "", "kubeletVersion": "",
+                    "operatingSystem": "", "osImage": "", "systemUUID": ""}},
+            });
+            self.nodes.lock().unwrap().insert(name.to_owned(), node);
+        }
+
+        fn respond<B>(&self, request: &Request<B>) -> ::http::Response<Full<Bytes>> {
+            let path = request.uri().path();
+            self.requests
+                .lock()
+                .unwrap()
+                .push(format!("{} {path}", request.method()));
+            let nodes = self.nodes.lock().unwrap();
+            let found = if path.ends_with("/machineconfigpools") {
+                let selector = json!({"matchLabels": {"node-role/worker": ""}});
+                let pool = json!({"metadata": {"name": "worker"}, "spec": {"nodeSelector": selector}});
+                Some(json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": [pool]}))
+            } else if path.ends_with("/nodes") {
+                let items: Vec<&Value> = nodes.values().collect();
+                Some(json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": items}))
+            } else {
+                nodes.get(path.rsplit('/').next().unwrap()).cloned()
+            };
+            let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+            let status = if found.is_some() {
+                StatusCode::OK
+            } else {
+                StatusCode::NOT_FOUND
+            };
+            let body = found.unwrap_or(missing).to_string();
+            ::http::Response::builder()
+                .status(status)
+                .body(Full::new(Bytes::from(body)))
+                .unwrap()
+        }
+
+        fn fleet_lock(&self) -> FleetLock {
+            let api = self.clone();
+            let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+                std::future::ready(Ok::<_, Infallible>(api.respond(&request)))
+            });
+            FleetLock::new(Client::new(service, "default"))
+        }
+    }
+
+    async fn ask(lock: &FleetLock, operation: &str, id: &str) -> StatusCode {
+        let body = json!({"client_params": {"id": id, "group": "worker"}}).to_string();
+        let request = Request::post(format!("/v1/{operation}")).header(PROTOCOL_HEADER, "true");
+        let request = request.body(Full::new(Bytes::from(body))).unwrap();
+        lock.handle(request)
+            .await
+            .map_or_else(|refusal| refusal.status, |_| StatusCode::OK)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_came_back_under_another_name_was_unknown_until_a_restart() {
+        let api = FakeApi::default();
+        api.add("before", MACHINE);
+        let lock = api.fleet_lock();
+        assert_eq!(ask(&lock, "steady-state", MACHINE).await, StatusCode::OK);
+        api.nodes.lock().unwrap().clear();
+        api.add("after", MACHINE);
+        assert_eq!(
+            ask(&lock, "steady-state", MACHINE).await,
+            StatusCode::NOT_FOUND,
+            "the nodes were listed a moment ago"
+        );
+        tokio::time::advance(RELIST).await;
+        assert_eq!(lock.find(MACHINE).await.unwrap().metadata.name.unwrap(), "after");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_of_any_client_kept_the_api_server_busy() {
+        let api = FakeApi::default();
+        api.add("worker-1", MACHINE);
+        let lock = api.fleet_lock();
+        let locks = join_all((0..REQUESTS + 8).map(|_| ask(&lock, "pre-reboot", "worker-1")));
+        let (locks, unlocked) = join(locks, ask(&lock, "steady-state", "worker-1")).await;
+        let count = |status| locks.iter().filter(|answer| **answer == status).count();
+        assert_eq!(count(StatusCode::TOO_MANY_REQUESTS), 8, "{locks:?}");
+        assert_eq!(count(StatusCode::CONFLICT), REQUESTS, "{locks:?}");
+        assert_eq!(unlocked, StatusCode::OK, "a node may release its place meanwhile");
+        assert_eq!(
+            ask(&lock, "pre-reboot", "unknown").await,
+            StatusCode::NOT_FOUND,
+            "the slots are free again"
+        );
+        let requests = api.requests.lock().unwrap().len();
+        assert!(requests < REQUESTS * 15, "{requests} requests to the API server");
+    }
 
     #[test]
     fn ids_are_those_of_systemd_and_zincati() {

@@ -12,12 +12,13 @@ use std::time::{Duration, SystemTime};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
 use mco_core::config::manifest;
+use mco_runtime::run_blocking;
 use serde::de::DeserializeOwned;
-use tracing::{error, info};
+use tracing::info;
 
 use crate::choose;
 use crate::compose::{ComposeContext, ConfigOrigin, PoolSource, RegistryCertificate};
-use crate::http::{IgnitionApp, is_pool_name};
+use crate::http::{IgnitionApp, PANIC_COMPONENT, is_pool_name};
 use crate::prepared::{PoolSources, Unavailable};
 
 /// Polling costs a few stat calls; a second is not noticed by a booting machine.
@@ -44,7 +45,7 @@ impl DirectoryBackend {
         let mut seen = None;
         loop {
             let (directory, app, before) = (Arc::clone(&directory), Arc::clone(&app), seen.clone());
-            let checked = tokio::task::spawn_blocking(move || {
+            let checked = run_blocking(PANIC_COMPONENT, "the served directory", move || {
                 // Taken before reading, so that a change in between is detected the next time.
                 let now = directory.fingerprint();
                 if before.as_ref() != Some(&now) {
@@ -53,9 +54,9 @@ impl DirectoryBackend {
                 now
             })
             .await;
-            match checked {
-                Ok(now) => seen = Some(now),
-                Err(problem) => error!("cannot read the directory: {problem}"),
+            // A panic is counted and logged; the former documents stay.
+            if let Ok(now) = checked {
+                seen = Some(now);
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
         }

@@ -13,11 +13,13 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::HeaderValue;
 use mco_ignition::SpecVersion;
+use mco_runtime::run_blocking;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 use tracing::{error, info, warn};
 
 use crate::compose::{PoolSource, compose};
+use crate::http::PANIC_COMPONENT;
 use crate::negotiate::SERVED;
 
 /// The content encoding of a body.
@@ -95,9 +97,8 @@ impl PreparedPool {
         // One of the concurrent requests composes it, on a blocking thread so that no other request is delayed.
         cell.get_or_init(|| async {
             let pool = Arc::clone(self);
-            tokio::task::spawn_blocking(move || pool.compose_body(version, encoding))
-                .await
-                .unwrap_or_else(|error| Err(Arc::from(format!("cannot compose the document: {error}"))))
+            let name = self.pool.clone();
+            isolated(&name, move || pool.compose_body(version, encoding)).await
         })
         .await
         .clone()
@@ -136,6 +137,15 @@ impl PreparedPool {
             }
         }
     }
+}
+
+/// Composes on a blocking thread. A panic is counted and becomes the error of this pool.
+async fn isolated(
+    pool: &str,
+    compose: impl FnOnce() -> Result<PreparedBody, Arc<str>> + Send + 'static,
+) -> Result<PreparedBody, Arc<str>> {
+    let composed = run_blocking(PANIC_COMPONENT, format!("pool {pool:?}"), compose).await;
+    composed.unwrap_or_else(|panicked| Err(Arc::from(format!("cannot compose the document: {panicked}"))))
 }
 
 fn body(bytes: Vec<u8>) -> PreparedBody {
@@ -296,6 +306,16 @@ mod tests {
         let third = fetch(&store, BodyEncoding::Identity).await;
         assert_ne!(first.etag, third.etag);
         assert_ne!(first.bytes, third.bytes);
+    }
+
+    #[tokio::test]
+    async fn a_panic_while_composing_was_not_counted() {
+        let panicked = isolated("worker", || panic!("contents of a secret file"));
+        let text = panicked.await.unwrap_err();
+        assert_eq!(
+            &*text,
+            "cannot compose the document: server of pool \"worker\" panicked; the log contains the cause"
+        );
     }
 
     #[tokio::test]

@@ -2,55 +2,106 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod source;
+
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use source::{sources, without_tests};
 
 const LAYERS: [&str; 4] = ["config", "generators", "rollout", "pipeline"];
 
-fn sources(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
+/// The layers that a text of the module at `depth` below the crate's root names, as `crate::<layer>`, with `super::` or in
+/// a group of either.
+fn named(text: &str, depth: usize) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    for (start, _) in text.match_indices("crate::") {
+        found.extend(layers_at(&text[start + "crate::".len()..]));
+    }
+    let root = "super::".repeat(depth);
+    for (start, _) in text.match_indices(&root) {
+        found.extend(layers_at(text[start..].trim_start_matches("super::")));
     }
     found
 }
 
-/// The code without its tests, which may build fixtures with any layer.
-fn without_tests(text: &str) -> &str {
-    text.split("#[cfg(test)]").next().unwrap_or(text)
+/// The layers that a path from the crate's root begins with, several if it begins with a group.
+fn layers_at(path: &str) -> Vec<usize> {
+    let mut firsts = Vec::new();
+    if let Some(group) = path.strip_prefix('{') {
+        let (mut level, mut one) = (0, String::new());
+        for c in group.chars() {
+            match c {
+                '}' if level == 0 => break,
+                ',' if level == 0 => firsts.push(std::mem::take(&mut one)),
+                '{' => level += 1,
+                '}' => level -= 1,
+                _ if level == 0 => one.push(c),
+                _ => {}
+            }
+        }
+        firsts.push(one);
+    } else {
+        firsts.push(path.to_owned());
+    }
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let names = firsts.iter().map(|path| {
+        let path = path.trim_start();
+        path.split(|c| !is_part(c)).next().unwrap_or_default()
+    });
+    names
+        .filter_map(|name| LAYERS.iter().position(|layer| *layer == name))
+        .collect()
 }
 
-/// The layers that a text names as `crate::<layer>`.
-fn named(text: &str) -> impl Iterator<Item = usize> {
-    text.match_indices("crate::").filter_map(|(start, path)| {
-        let rest = text.get(start + path.len()..)?;
-        let name = rest
-            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-            .next()?;
-        LAYERS.iter().position(|layer| *layer == name)
-    })
+/// How far below the crate's root the module of a file is.
+fn depth(file: &Path) -> usize {
+    let is_directory = file.ends_with("mod.rs");
+    file.components().count() - usize::from(is_directory)
 }
 
 #[test]
 fn a_layer_uses_only_itself_and_those_before_it() {
     let core = mco_testkit::repository_root().join("crates/core/src");
     for (index, layer) in LAYERS.iter().enumerate() {
-        for file in sources(&core.join(layer)) {
-            if file.ends_with("tests.rs") {
+        for path in sources(&core.join(layer)) {
+            if path.ends_with("tests.rs") {
                 continue;
             }
-            let text = fs::read_to_string(&file).unwrap();
-            for used in named(without_tests(&text)) {
-                let file = file.strip_prefix(&core).unwrap();
+            let text = fs::read_to_string(&path).unwrap();
+            let file = path.strip_prefix(&core).unwrap();
+            for used in named(&without_tests(&text), depth(file)) {
                 assert!(used <= index, "{}: {layer} uses {}", file.display(), LAYERS[used]);
             }
         }
     }
+}
+
+#[test]
+fn code_after_the_first_test_item_and_paths_with_super_were_not_checked() {
+    let text = "#[cfg(test)]\nuse crate::pipeline::Fixture;\n\n#[cfg(test)]\nmod tests {\n    fn a() {\n        \
+                crate::pipeline::b();\n    }\n}\n\nfn after() {\n    crate::rollout::plan();\n}\n";
+    assert_eq!(named(&without_tests(text), 2), BTreeSet::from([2]));
+    let shared = Path::new("config/merge/mod.rs");
+    for (text, expected) in [
+        ("use super::super::rollout::plan;", [2].as_slice()),
+        (
+            "use super::super::{generators::{self, pipeline}, rollout};",
+            &[1, 2],
+        ),
+        (
+            "use crate::{\n    config::{rollout, hex},\n    generators,\n};",
+            &[0, 1],
+        ),
+        ("use super::rollout;", &[]),
+        ("use super::super::rollouts;", &[]),
+    ] {
+        let named: Vec<usize> = named(text, depth(shared)).into_iter().collect();
+        assert_eq!(named, expected, "{text}");
+    }
+    assert_eq!(depth(Path::new("config/merge.rs")), 2);
+    assert_eq!(depth(Path::new("config/mod.rs")), 1);
 }
 
 #[test]

@@ -26,6 +26,9 @@ pub const APP: &str = "k8s-app";
 /// On a ConfigMap: it has fetched contents that MachineConfigs refer to.
 pub const REMOTE_CONTENTS: &str = "mco.dev/remote-contents";
 
+/// "true" on a Secret in the namespace of the operator: RolloutPolicies may send it to the addresses that they name.
+pub const ROLLOUT_POLICY: &str = "mco.dev/rollout-policy";
+
 /// On Nodes.
 pub mod node {
     /// With a role appended: the Node has that role.

@@ -7,6 +7,7 @@ use futures::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use tracing::error;
 
 use super::configuration::AdmissionConfiguration;
 use super::matching::AdmissionMatch;
@@ -309,7 +310,13 @@ impl AdmissionChain {
             let _permit = permit;
             with_room(evaluate)
         });
-        evaluation.await.map_err(ApiError::internal)
+        evaluation.await.map_err(|ended| {
+            if ended.is_panic() {
+                mco_telemetry::count_panic("apiserver");
+                error!("the evaluation of an admission policy panicked; the write is refused");
+            }
+            ApiError::internal("the evaluation of admission policies failed; the log contains the cause")
+        })
     }
 }
 
@@ -429,5 +436,21 @@ impl AccessCheck for CallerAccess {
             auth::AuthorizationDecision::Allowed { because } => (true, because),
             auth::AuthorizationDecision::Denied { because } => (false, because),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_of_an_admission_policy_was_not_counted() {
+        let chain = AdmissionChain::new(Vec::new());
+        let before = mco_telemetry::panics_of("apiserver");
+        let refused = chain.off_thread(|| panic!("spec of a Secret")).await;
+        let refused: Result<(), ApiError> = refused;
+        let text = refused.unwrap_err().to_string();
+        assert!(!text.contains("spec of a Secret"), "{text}");
+        assert_eq!(mco_telemetry::panics_of("apiserver"), before + 1);
     }
 }

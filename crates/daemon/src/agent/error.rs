@@ -6,6 +6,7 @@ use mco_core::rollout::drain::with_obstacle;
 use mco_core::rollout::hooks::HookResult;
 use mco_core::rollout::messages;
 use mco_host::systemd::ServiceAction;
+use mco_runtime::BlockingWorkFailed;
 use thiserror::Error;
 
 use super::report::NodeFailure;
@@ -88,7 +89,9 @@ pub enum AgentError {
     #[error("could not sync certificates: {0}")]
     Live(#[from] LiveError),
     #[error("the work on the machine was interrupted: {0}")]
-    Cut(#[from] tokio::task::JoinError),
+    Panicked(#[from] BlockingWorkFailed),
+    #[error("a background task has ended: {0}")]
+    TaskEnded(#[from] tokio::task::JoinError),
     #[error("the watch of this node has ended")]
     WatchEnded,
     #[error("cannot listen on {address}: {source}")]

@@ -16,6 +16,7 @@ mod error;
 mod events;
 mod health;
 mod images;
+mod isolation;
 mod kubelet;
 mod metrics;
 mod notes;

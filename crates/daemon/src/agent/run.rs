@@ -27,6 +27,7 @@ use super::error::AgentError;
 use super::events::NodeEvents;
 use super::health::{self, Health};
 use super::images::{Keeper, NodeFacts};
+use super::isolation::isolated;
 use super::kubelet;
 use super::metrics::DaemonMetrics;
 use super::notes::Note;
@@ -431,8 +432,7 @@ impl Agent {
         &self,
         work: impl FnOnce(&Machine) -> Result<T, AgentError> + Send + 'static,
     ) -> Result<T, AgentError> {
-        let machine = Arc::clone(&self.machine);
-        tokio::task::spawn_blocking(move || work(&machine)).await?
+        isolated(Arc::clone(&self.machine), self.cluster.node(), work).await
     }
 
     /// Runs blocking work that reports its progress in notes.
@@ -441,19 +441,22 @@ impl Agent {
         work: impl FnOnce(&Machine, &dyn Fn(Note)) -> Result<T, AgentError> + Send + 'static,
     ) -> Result<T, AgentError> {
         let (sender, mut notes) = mpsc::unbounded_channel();
-        let machine = Arc::clone(&self.machine);
-        let task = tokio::task::spawn_blocking(move || {
+        let node = self.cluster.node().to_owned();
+        let working = isolated(Arc::clone(&self.machine), &node, move |machine| {
             // The receiver is gone only when the agent is shutting down.
-            work(&machine, &|note| drop(sender.send(note)))
+            work(machine, &|note| drop(sender.send(note)))
         });
-        while let Some(note) = notes.recv().await {
-            match note {
-                Note::Phase(phase) => self.report_phase(&phase).await,
-                Note::Event { reason, message } => self.events.normal(reason, message),
-                Note::Hooks(results) => self.report_hooks(results).await,
+        let reporting = async {
+            while let Some(note) = notes.recv().await {
+                match note {
+                    Note::Phase(phase) => self.report_phase(&phase).await,
+                    Note::Event { reason, message } => self.events.normal(reason, message),
+                    Note::Hooks(results) => self.report_hooks(results).await,
+                }
             }
-        }
-        task.await?
+        };
+        let (outcome, ()) = tokio::join!(working, reporting);
+        outcome
     }
 
     /// Reports a failure on the Node and returns the backoff before the next attempt.

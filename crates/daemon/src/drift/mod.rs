@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use mco_host::systemd::{self, RootUnits};
 use mco_host::{FsError, Machine, RootedPath, WatchedState, Watcher};
+use mco_runtime::{BlockingWorkFailed, run_blocking};
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
 use crate::config::NodeConfig;
-use crate::paths;
 use crate::target::{self, TargetError};
 use crate::validate::{self, Mismatch, ValidateError};
+use crate::{PANIC_COMPONENT, paths};
 pub use difference::unified;
 pub use policy::HealBudget;
 
@@ -41,7 +42,7 @@ pub enum DriftError {
     #[error("cannot watch files: {0}")]
     Watch(#[from] std::io::Error),
     #[error("the comparison was interrupted: {0}")]
-    Cut(#[from] tokio::task::JoinError),
+    Panicked(#[from] BlockingWorkFailed),
 }
 
 /// Watches all paths that a config manages, including missing ones. Idle while nothing changes.
@@ -117,7 +118,8 @@ impl Monitor {
                 validate::validate_files(&machine, &config)
             }
         };
-        let mismatches = tokio::task::spawn_blocking(compare).await??;
+        let object = format!("config {:?}", self.config.name());
+        let mismatches = run_blocking(PANIC_COMPONENT, object, compare).await??;
         self.touched = None;
         if everything {
             self.next_full_comparison = Instant::now() + FULL_COMPARISON;

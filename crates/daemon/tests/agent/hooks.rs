@@ -37,7 +37,16 @@ fn rendered(number: u32) -> NodeConfig {
 fn hook(world: &World, phase: &str, script: &str) {
     let path = format!("/etc/mco/hooks.d/{phase}/10-test");
     world.write(&path, &format!("#!/bin/sh\n{script}\n"));
-    fs::set_permissions(world.path(&path), fs::Permissions::from_mode(0o755)).unwrap();
+    // A user's umask may leave the directories writable by the group.
+    let directories = [
+        "/etc",
+        "/etc/mco",
+        "/etc/mco/hooks.d",
+        path.trim_end_matches("/10-test"),
+    ];
+    for path in directories.into_iter().chain([path.as_str()]) {
+        fs::set_permissions(world.path(path), fs::Permissions::from_mode(0o755)).unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

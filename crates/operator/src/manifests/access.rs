@@ -164,10 +164,11 @@ fn pod_security(constraints: &str) -> Value {
     )
 }
 
+/// Our recorder never changes an Event, so no component may overwrite those of others.
 fn events() -> Vec<Value> {
     vec![
-        rule("", &["events"], &[WRITE]),
-        rule("events.k8s.io", &["events"], &[WRITE]),
+        rule("", &["events"], &[&["create"]]),
+        rule("events.k8s.io", &["events"], &[&["create"]]),
     ]
 }
 
@@ -477,8 +478,7 @@ fn controller_everywhere() -> Vec<Value> {
     rules.extend(controller_reads());
     rules.extend(metrics::reviews());
     rules.push(pod_security(ANY_USER));
-    // Drain reports events about nodes, and kube's recorder writes events about cluster-scoped objects to the default
-    // namespace.
+    // Events about namespaced objects, such as evicted pods, are written to the namespaces of these objects.
     rules.extend(events());
     rules
 }

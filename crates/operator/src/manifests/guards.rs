@@ -11,6 +11,7 @@ use crate::profile::ClusterProfile;
 
 pub(super) const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 const DAEMON_GUARD: &str = "machine-config-daemon-writes-its-own-node";
+const DAEMON_EVENT_GUARD: &str = "machine-config-daemon-writes-its-own-events";
 pub(super) const WEBHOOK: &str = "machine-config-operator";
 /// The names in other implementations, so that switching replaces them.
 const POLICY_DELETION_GUARD: &str = "networkpolicy-prevent-deletion";
@@ -22,7 +23,12 @@ const NODE_CLAIM: &str = "authentication.kubernetes.io/node-name";
 
 /// Returns the names of the policies and bindings that the operator reconciles.
 pub(super) fn guard_names() -> Vec<String> {
-    let own = [DAEMON_GUARD, POLICY_DELETION_GUARD, POLICY_UPDATE_GUARD];
+    let own = [
+        DAEMON_GUARD,
+        DAEMON_EVENT_GUARD,
+        POLICY_DELETION_GUARD,
+        POLICY_UPDATE_GUARD,
+    ];
     own.into_iter()
         .chain(OBJECT_GUARDS)
         .map(str::to_owned)
@@ -32,7 +38,12 @@ pub(super) fn guard_names() -> Vec<String> {
 
 /// Returns the validating admission policies of a cluster that serves these kinds of parameters.
 pub fn guards(profile: &ClusterProfile, served: ParameterKinds) -> Vec<Value> {
-    let mut all = vec![daemon_guard(), binding(DAEMON_GUARD)];
+    let mut all = vec![
+        daemon_guard(),
+        binding(DAEMON_GUARD),
+        daemon_event_guard(),
+        binding(DAEMON_EVENT_GUARD),
+    ];
     all.extend(object_guards(profile, served));
     if profile.network_policies {
         all.extend([
@@ -47,58 +58,91 @@ pub fn guards(profile: &ClusterProfile, served: ParameterKinds) -> Vec<Value> {
 
 /// Restricts a daemon, which is root on its own machine, to its own node.
 fn daemon_guard() -> Value {
-    let own = format!("request.userInfo.extra['{NODE_CLAIM}'][0]");
+    let own = own_node();
+    let every = ["CREATE", "UPDATE", "DELETE"];
+    policy_for_daemons(
+        DAEMON_GUARD,
+        &json!([
+            guarded("", "v1", &every, &["nodes", "nodes/status"]),
+            guarded(
+                "machineconfiguration.openshift.io",
+                "*",
+                &every,
+                &["machineconfignodes", "machineconfignodes/status"],
+            ),
+            guarded("mco.dev", "*", &every, &["nodeadoptions", "nodeadoptions/status"]),
+        ]),
+        &json!([
+            {
+                "expression": format!("'{NODE_CLAIM}' in request.userInfo.extra"),
+                "message": "the token of a machine-config-daemon must name the node it runs on",
+                "reason": "Forbidden",
+            },
+            {
+                "expression": format!("!('{NODE_CLAIM}' in request.userInfo.extra) || request.name == {own}"),
+                "messageExpression": format!(
+                    "'the machine-config-daemon of node ' + ('{NODE_CLAIM}' in request.userInfo.extra ? {own} : '') + \
+                     ' may not change ' + request.name"
+                ),
+                "reason": "Forbidden",
+            },
+            {
+                // Otherwise a compromised node could make itself a control-plane node and receive its Secrets.
+                "expression": format!("request.operation != 'UPDATE' || ({UNCHANGED})"),
+                "message": "a machine-config-daemon may not change labels, finalizers, owners or spec of its node",
+                "reason": "Forbidden",
+            },
+        ]),
+    )
+}
+
+/// Restricts a daemon to Events in the name of its own node, so that a compromised node cannot forge those of others.
+fn daemon_event_guard() -> Value {
+    let own = own_node();
+    let by_itself =
+        |event: &str| format!("has({event}.reportingInstance) && {event}.reportingInstance == {own}");
+    let written = ["CREATE", "UPDATE"];
+    policy_for_daemons(
+        DAEMON_EVENT_GUARD,
+        &json!([
+            guarded("", "v1", &written, &["events"]),
+            guarded("events.k8s.io", "v1", &written, &["events"]),
+        ]),
+        &json!([{
+            "expression": format!(
+                "'{NODE_CLAIM}' in request.userInfo.extra && {} && (request.operation == 'CREATE' || {})",
+                by_itself("object"),
+                by_itself("oldObject")
+            ),
+            "message": "a machine-config-daemon may only write Events whose reportingInstance is its own node",
+            "reason": "Forbidden",
+        }]),
+    )
+}
+
+/// Returns the expression of the node that a token names.
+fn own_node() -> String {
+    format!("request.userInfo.extra['{NODE_CLAIM}'][0]")
+}
+
+fn guarded(group: &str, version: &str, operations: &[&str], resources: &[&str]) -> Value {
+    json!({"apiGroups": [group], "apiVersions": [version], "operations": operations, "resources": resources})
+}
+
+/// Returns a policy that applies to requests of daemons and fails closed.
+fn policy_for_daemons(name: &str, rules: &Value, validations: &Value) -> Value {
     json!({
         "apiVersion": ADMISSION,
         "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": DAEMON_GUARD},
+        "metadata": {"name": name},
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [
-                {
-                    "apiGroups": [""],
-                    "apiVersions": ["v1"],
-                    "operations": ["CREATE", "UPDATE", "DELETE"],
-                    "resources": ["nodes", "nodes/status"],
-                },
-                {
-                    "apiGroups": ["machineconfiguration.openshift.io"],
-                    "apiVersions": ["*"],
-                    "operations": ["CREATE", "UPDATE", "DELETE"],
-                    "resources": ["machineconfignodes", "machineconfignodes/status"],
-                },
-                {
-                    "apiGroups": ["mco.dev"],
-                    "apiVersions": ["*"],
-                    "operations": ["CREATE", "UPDATE", "DELETE"],
-                    "resources": ["nodeadoptions", "nodeadoptions/status"],
-                },
-            ]},
+            "matchConstraints": {"resourceRules": rules},
             "matchConditions": [{
                 "name": "by-a-daemon",
                 "expression": format!("request.userInfo.username == '{}'", user(component::DAEMON)),
             }],
-            "validations": [
-                {
-                    "expression": format!("'{NODE_CLAIM}' in request.userInfo.extra"),
-                    "message": "the token of a machine-config-daemon must name the node it runs on",
-                    "reason": "Forbidden",
-                },
-                {
-                    "expression": format!("!('{NODE_CLAIM}' in request.userInfo.extra) || request.name == {own}"),
-                    "messageExpression": format!(
-                        "'the machine-config-daemon of node ' + ('{NODE_CLAIM}' in request.userInfo.extra ? {own} : '') + \
-                         ' may not change ' + request.name"
-                    ),
-                    "reason": "Forbidden",
-                },
-                {
-                    // Otherwise a compromised node could make itself a control-plane node and receive its Secrets.
-                    "expression": format!("request.operation != 'UPDATE' || ({UNCHANGED})"),
-                    "message": "a machine-config-daemon may not change labels, finalizers, owners or spec of its node",
-                    "reason": "Forbidden",
-                },
-            ],
+            "validations": validations,
         },
     })
 }

@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::machine_config::MachineConfigSpec;
 use mco_api::vocabulary::conditions::{machine_os_config as condition, status};
@@ -16,7 +16,7 @@ use mco_api::vocabulary::{annotations, labels};
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use serde_json::json;
 
-use crate::cluster::{ClusterError, OperatorClient, failed};
+use crate::cluster::{ClusterError, OPERATOR, OperatorClient, failed};
 
 const OPAQUE: &str = "Opaque";
 const CREDENTIALS: &str = "kubernetes.io/dockerconfigjson";
@@ -216,7 +216,7 @@ async fn create_pre_built_image(
     labels.insert(labels::ROLE.to_owned(), pool.to_owned());
     let annotations = object.metadata.annotations.get_or_insert_default();
     annotations.insert(annotations::PRE_BUILT_IMAGE.to_owned(), image.to_owned());
-    let created = api.create(&PostParams::default(), &object).await;
+    let created = api.create(&OPERATOR.post_params(), &object).await;
     created.map_err(failed("creating", || format!("MachineConfig {name}")))?;
     Ok(())
 }

@@ -17,15 +17,15 @@ use kube::{Api, Client, Resource};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
-use mco_runtime::{Lenient, Store};
+use mco_runtime::{Lenient, Store, run_blocking};
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tracing::{error, warn};
+use tracing::warn;
 
 use crate::choose::{self, ImageSources};
 use crate::compose::{ComposeContext, ConfigOrigin, PoolSource};
-use crate::http::IgnitionApp;
+use crate::http::{IgnitionApp, PANIC_COMPONENT};
 use crate::kubeconfig;
 use crate::prepared::{PoolSources, Unavailable};
 
@@ -70,11 +70,11 @@ impl ClusterBackend {
             if let Some(sources) = self.sources(&view, &mut configs).await {
                 let app = Arc::clone(&app);
                 let unknown = Unavailable::NotYet("there is no pool of this name".to_owned());
-                let published =
-                    tokio::task::spawn_blocking(move || app.store.publish(sources, unknown)).await;
-                if let Err(problem) = published {
-                    error!("cannot publish: {problem}");
-                }
+                // A panic is counted and logged; the former documents stay.
+                let _ = run_blocking(PANIC_COMPONENT, "all pools", move || {
+                    app.store.publish(sources, unknown);
+                })
+                .await;
             }
             tokio::select! {
                 () = changed.notified() => tokio::time::sleep(QUIET_PERIOD).await,

@@ -21,6 +21,9 @@ use super::answer::{IgnitionApp, overloaded};
 const HEADER_BYTES: usize = 16 << 10;
 const HEADERS: usize = 64;
 
+/// The component in the metric of panics.
+pub(crate) const PANIC_COMPONENT: &str = "server";
+
 /// The limits of the endpoint by default.
 pub const DEFAULT_LIMITS: ListenerLimits = ListenerLimits {
     connections: 2048,
@@ -46,7 +49,7 @@ pub async fn serve(
         buffer_bytes: Some(2 * HEADER_BYTES),
     });
     let options = ServeOptions {
-        component: "server",
+        component: PANIC_COMPONENT,
         metrics: app.metrics.connections.clone(),
         handshake_failed: |client, reason| info!(%client, "TLS handshake failed: {reason}"),
         ..ServeOptions::new(protocol, limits)

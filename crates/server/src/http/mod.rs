@@ -11,5 +11,6 @@ mod path;
 
 pub use answer::IgnitionApp;
 pub use guard::TokenGuard;
+pub(crate) use listen::PANIC_COMPONENT;
 pub use listen::{DEFAULT_LIMITS, serve, serve_metrics};
 pub use path::is_pool_name;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use mco_core::rollout::pinned_images_on_node::ImageSet;
 use mco_host::Machine;
+use mco_runtime::{BlockingWorkFailed, catch_panic};
 use thiserror::Error;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -18,6 +19,7 @@ use super::facts::NodeFacts;
 use super::report::StatusWrite;
 use super::sources::Sources;
 use super::status::PinnedImageStatus;
+use crate::PANIC_COMPONENT;
 use crate::agent::decide::retry_delay;
 use crate::images::{self, ImagesError, Survey, Terms};
 
@@ -50,6 +52,8 @@ enum AttemptError {
     Thread(#[from] std::io::Error),
     #[error("the work was interrupted")]
     Cut(#[from] oneshot::error::RecvError),
+    #[error(transparent)]
+    Panicked(#[from] BlockingWorkFailed),
 }
 
 /// What to do after an attempt.
@@ -62,7 +66,7 @@ enum PullFollowUp {
     AwaitNode,
     Retry,
     /// All images are pulled and pinned, but the report could not be written.
-    TellLater,
+    RetryStatus,
 }
 
 impl Keeper {
@@ -140,7 +144,7 @@ impl Keeper {
         self.tried = Some(task);
         let delay = match after {
             PullFollowUp::Settled | PullFollowUp::Superseded | PullFollowUp::AwaitNode => return None,
-            PullFollowUp::TellLater => STATUS_OBJECT_RETRY,
+            PullFollowUp::RetryStatus => STATUS_OBJECT_RETRY,
             PullFollowUp::Retry => {
                 self.failures += 1;
                 retry_delay(self.failures)
@@ -202,8 +206,8 @@ impl Keeper {
         }
         Ok(match self.pinned_status.kept(wanted).await {
             StatusWrite::No => PullFollowUp::Retry,
-            StatusWrite::NobodyListens if !wanted.is_empty() => PullFollowUp::TellLater,
-            StatusWrite::Yes | StatusWrite::NobodyListens => PullFollowUp::Settled,
+            StatusWrite::NoObject if !wanted.is_empty() => PullFollowUp::RetryStatus,
+            StatusWrite::Yes | StatusWrite::NoObject => PullFollowUp::Settled,
         })
     }
 
@@ -267,12 +271,13 @@ where
     let machine = Arc::clone(machine);
     let (sender, receiver) = oneshot::channel();
     let started = thread::Builder::new().name("images".to_owned()).spawn(move || {
+        let outcome = catch_panic(PANIC_COMPONENT, "the pinned images", || work(&machine));
         // The receiver is gone only when the daemon is shutting down.
-        let _ = sender.send(work(&machine));
+        let _ = sender.send(outcome);
     });
     async move {
         started?;
-        Ok(receiver.await?)
+        Ok(receiver.await??)
     }
 }
 
@@ -291,4 +296,21 @@ async fn fail(
 ) -> Result<PullFollowUp, AttemptError> {
     pinned_status.failed_altogether(wanted, error).await;
     Ok(PullFollowUp::Retry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_of_the_thread_of_images_was_not_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = Arc::new(Machine::directory(directory.path()).unwrap());
+        let panicked = on_own_thread(&machine, |_| panic!("broken")).await;
+        let panicked: Result<(), AttemptError> = panicked;
+        assert_eq!(
+            panicked.unwrap_err().to_string(),
+            "daemon of the pinned images panicked; the log contains the cause"
+        );
+    }
 }

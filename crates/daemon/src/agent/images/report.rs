@@ -19,7 +19,7 @@ const ATTEMPTS: u32 = 10;
 pub(super) enum StatusWrite {
     Yes,
     /// The controllers have not created the `MachineConfigNode` yet.
-    NobodyListens,
+    NoObject,
     /// The write failed, which blocks nothing else.
     No,
 }
@@ -48,7 +48,7 @@ async fn try_report(
     let mut known = all.get_opt(node).await?;
     for attempt in 1..=ATTEMPTS {
         let Some(object) = known else {
-            return Ok(StatusWrite::NobodyListens);
+            return Ok(StatusWrite::NoObject);
         };
         let before = object.status.unwrap_or_default();
         let Some(status) = next_status(&before, keeping, sets) else {

@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch};
 use kube::{Api, Client};
 use mco_api::node_adoption::{NodeAdoptionStatus, NodeAgent};
 use mco_api::vocabulary::annotations::ADOPTION_REQUEST;
@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cli;
-use crate::connection::{list_readable, to_cli_error};
+use crate::connection::{FIELD_MANAGER, list_readable, to_cli_error};
 use crate::output::{self, CommandOutcome};
 use crate::runtime;
 
@@ -153,7 +153,7 @@ async fn ask(
     let nodes: Api<Node> = Api::all(client.clone());
     let patch = Patch::Merge(json!({"metadata": {"annotations": {ADOPTION_REQUEST: request}}}));
     for name in names {
-        let written = nodes.patch(name, &PatchParams::default(), &patch).await;
+        let written = nodes.patch(name, &FIELD_MANAGER.patch_params(), &patch).await;
         to_cli_error(written, &format!("annotate node {name}"))?;
     }
     let deadline = Instant::now() + timeout;
