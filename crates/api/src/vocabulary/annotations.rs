@@ -171,7 +171,7 @@ pub mod build {
     pub const PUSH_SECRET: &str = "machineconfiguration.openshift.io/rendered-image-push-secret";
     /// On a MachineOSBuild: the UID of its Job.
     pub const JOB_UID: &str = "machineconfiguration.openshift.io/job-uid";
-    /// On a MachineOSBuild that failed before its Job was created: the problem, its place and a hint.
+    /// On a MachineOSBuild that has no Job because it failed or cannot start: the problem, its place and a hint.
     pub const FAILURE: &str = "mco.dev/build-failure";
     /// On a MachineOSBuild: the last lines of the log of its build.
     pub const LOG_TAIL: &str = "mco.dev/build-log";

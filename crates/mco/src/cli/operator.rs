@@ -45,7 +45,7 @@ pub struct OperatorArguments {
     /// Have the controller use the templates of this image, in /etc/mcc/templates, instead of its own.
     #[arg(long, value_name = "IMAGE", requires = "deploy")]
     pub templates_image: Option<String>,
-    /// The image in which OS images are built, with this program and buildah; by default the release's.
+    /// The image in which OS images are built, with this program and buildah; without it none is built.
     #[arg(long, value_name = "IMAGE", requires = "deploy")]
     pub builder_image: Option<String>,
     /// The release version to report; by default the ClusterVersion's, else the version of this program.
@@ -227,7 +227,7 @@ pub struct InstallArguments {
     /// Have the controller use the templates of this image, in /etc/mcc/templates, instead of its own.
     #[arg(long, value_name = "IMAGE")]
     pub templates_image: Option<String>,
-    /// The image in which OS images are built, with this program and buildah; by default the release's.
+    /// The image in which OS images are built, with this program and buildah; without it none is built.
     #[arg(long, value_name = "IMAGE")]
     pub builder_image: Option<String>,
     /// How machines reach the API server; by default detected by the operator.
