@@ -214,6 +214,18 @@ fn unusable_inputs_are_named() {
         &|input| input["machineConfig"]["spec"]["kernelType"] = "64k-pages".into(),
         "64k-pages is only supported for aarch64 architecture",
     );
+    // Such an image was built without them.
+    check(
+        &|input| input["machineConfig"]["spec"]["baseOSExtensionsContainerImage"] = json!(""),
+        "has kernelType realtime, but no baseOSExtensionsContainerImage",
+    );
+    check(
+        &|input| {
+            input["machineConfig"]["spec"]["baseOSExtensionsContainerImage"] = json!("");
+            input["machineConfig"]["spec"]["kernelType"] = "default".into();
+        },
+        "has extensions usbguard, ipsec, but no baseOSExtensionsContainerImage",
+    );
     check(
         &|input| input["machineConfig"]["spec"]["osImageURL"] = "a\nRUN evil".into(),
         "is not an image reference",

@@ -91,11 +91,12 @@ pub enum BuildError {
 }
 
 impl BuildError {
-    /// Whether the user must change the MachineOSConfig before a build can succeed.
+    /// Whether the user must change the MachineOSConfig or the pool's config before a build can succeed.
     pub fn is_final(&self) -> bool {
         matches!(
             self,
-            Self::Compose(ComposeError::Invalid { .. }) | Self::SeveralArchitectures { .. }
+            Self::Compose(ComposeError::Invalid { .. } | ComposeError::NoExtensionsImage { .. })
+                | Self::SeveralArchitectures { .. }
         )
     }
 }
