@@ -261,7 +261,12 @@ async fn reuse(ctx: &Context, config: &MachineOSConfig, name: &str, image: &str)
         return Ok(true);
     };
     image.clone_into(&mut status.digested_image_push_spec);
-    let patch = json!({"metadata": {"annotations": {annotation::FAILURE: null}}});
+    // Before the status: from then on the build may be pruned, with its image if that is ours.
+    let origin = cleanup::is_of_installation(ctx, image).then_some(image);
+    let patch = json!({"metadata": {"annotations": {
+        annotation::FAILURE: null,
+        annotations::PRE_BUILT_IMAGE: origin,
+    }}});
     patch_build(ctx, name, &patch).await?;
     patch_build_status(ctx, name, &json!({"status": status})).await?;
     let message = format!("Build completed successfully, image: {image}");

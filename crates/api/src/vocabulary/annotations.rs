@@ -29,7 +29,8 @@ pub const SERVICE_CA_ROTATE: &str = "machineconfiguration.openshift.io/service-c
 /// or empty for the name without a number.
 pub const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
 
-/// On a MachineConfig or MachineOSConfig: the operating system image that came with the installation, by digest.
+/// On a MachineConfig, a MachineOSConfig, or a MachineOSBuild that uses it: the operating system image that came with the
+/// installation, by digest.
 pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
 
 /// On the MachineConfiguration: when a default turned on the updates of boot images.
