@@ -158,6 +158,7 @@ fn openshift_lets_every_pod_be_what_it_is() {
         api_server_url: String::new(),
         templates_image: "localhost/templates".to_owned(),
         builder_image: String::new(),
+        keep_builds: None,
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
         profile: ClusterProfile::default(),
