@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, ListParams};
-use mco_api::vocabulary::annotations::{build as annotation, node as node_annotation};
+use mco_api::vocabulary::annotations::{self, build as annotation, node as node_annotation};
 use mco_api::vocabulary::events::build as event;
 use mco_api::vocabulary::{labels, names};
 use mco_api::{MachineOSBuild, MachineOSConfig};
@@ -137,19 +137,32 @@ async fn delete_image(ctx: &Context, build: &MachineOSBuild) {
         .status
         .as_ref()
         .map_or("", |status| status.digested_image_push_spec.as_str());
-    // The tag of an image that came with the installation is the user's.
-    let is_ours = !build
-        .metadata
-        .labels
-        .as_ref()
-        .is_some_and(|labels| labels.contains_key(labels::build::PRE_BUILT_IMAGE));
-    if image.is_empty() || !is_ours || is_used(ctx, name, image) {
+    // An image that came with the installation is the user's.
+    if image.is_empty() || brought_by_installation(build, image) || is_used(ctx, name, image) {
         return;
     }
     let secret = annotation_of(&build.metadata, annotation::PUSH_SECRET);
     if let Err(error) = images::delete(ctx, image, &build.spec.rendered_image_push_spec, secret).await {
         warn!(build = name, "the image {image} remains in the registry: {error}");
     }
+}
+
+/// Whether a build records that this image came with the installation.
+pub(crate) fn is_of_installation(ctx: &Context, image: &str) -> bool {
+    let builds = ctx.builds.all();
+    builds.iter().any(|build| {
+        let status = build.status.as_ref();
+        status.is_some_and(|status| status.digested_image_push_spec == image)
+            && brought_by_installation(build, image)
+    })
+}
+
+/// Whether the image of this build came with the installation: it was recorded without a build, or is used again. A build
+/// that was to use it again may have built its own image later.
+fn brought_by_installation(build: &MachineOSBuild, image: &str) -> bool {
+    let labels = build.metadata.labels.as_ref();
+    labels.is_some_and(|labels| labels.contains_key(labels::build::PRE_BUILT_IMAGE))
+        || annotation_of(&build.metadata, annotations::PRE_BUILT_IMAGE) == image
 }
 
 fn is_used(ctx: &Context, build: &str, image: &str) -> bool {

@@ -11,6 +11,10 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::reconcile::Rendered;
 
+/// The release's own images have no buildah, or not this program.
+const NO_BUILDER_IMAGE: &str = "no image is set in which builds run: install with --builder-image IMAGE (or start mco \
+                                builder with it), an image with this program and buildah, built by Containerfile.builder";
+
 /// Returns the objects of a build. The inner error is about its inputs.
 pub(crate) async fn objects(
     ctx: &Context,
@@ -28,15 +32,21 @@ pub(crate) async fn objects(
         },
     };
     let push_secret = required_secret(ctx, config, &config.spec.rendered_image_push_secret.name).await?;
-    let builder_image = match &ctx.options.builder_image {
-        Some(image) => image.clone(),
-        None => released_image(ctx).await?,
-    };
+    let builder_image = ctx.options.builder_image.as_deref().unwrap_or_default();
+    if builder_image.is_empty() {
+        return Err(Error::Invalid(NO_BUILDER_IMAGE.to_owned()));
+    }
     let controller_config = ctx
         .cluster_api::<ControllerConfig>()
-        .get(CONTROLLER_CONFIG_NAME)
+        .get_opt(CONTROLLER_CONFIG_NAME)
         .await;
     let controller_config = controller_config.map_err(Error::api("reading the ControllerConfig"))?;
+    let controller_config = controller_config.ok_or_else(|| {
+        Error::Invalid(format!(
+            "there is no ControllerConfig {CONTROLLER_CONFIG_NAME}, whose proxy and certificates the build needs; the \
+             operator creates it"
+        ))
+    })?;
     let pools = ctx.pools.all();
     let membership = NodePools::new(pools.iter().map(AsRef::as_ref));
     let nodes = ctx.nodes.all();
@@ -56,7 +66,7 @@ pub(crate) async fn objects(
         has_entitlement: secret(ctx, &secret::entitlement_of(pool)).await?.is_some(),
         has_yum_repos: config_map(ctx, config_map::YUM_REPOS).await?.is_some(),
         has_rpm_keys: secret(ctx, secret::RPM_KEYS).await?.is_some(),
-        builder_image: &builder_image,
+        builder_image,
         architectures: &architectures,
         default_architecture: ctx.options.default_architecture,
     };
@@ -82,15 +92,4 @@ async fn required_secret(ctx: &Context, config: &MachineOSConfig, name: &str) ->
             names::NAMESPACE
         ))
     })
-}
-
-async fn released_image(ctx: &Context) -> Result<String, Error> {
-    let name = config_map::IMAGES;
-    let images = config_map(ctx, name).await?;
-    let images = images.ok_or_else(|| {
-        Error::Invalid(format!(
-            "there is no ConfigMap {name}; start the builder with --builder-image"
-        ))
-    })?;
-    os_builds::builder_image(&images).map_err(Error::Invalid)
 }

@@ -13,6 +13,7 @@
 //! | [`local`] | runs Jobs as processes of this host, where there is no kubelet |
 
 pub mod build;
+mod build_directory;
 mod cleanup;
 mod context;
 mod digest;

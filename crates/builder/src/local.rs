@@ -18,7 +18,7 @@ use mco_api::vocabulary::annotations::build as annotation;
 use mco_api::vocabulary::labels;
 use mco_api::vocabulary::names::{self, config_map, secret};
 use mco_core::generators::os_builds::{InputPaths, JobView};
-use mco_runtime::{is_not_found, object_name};
+use mco_runtime::{ErrorClass, ReconcileError as _, is_not_found, object_name};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
@@ -26,12 +26,18 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::build::BuildTool;
+use crate::build_directory;
 use crate::context::{FIELD_MANAGER, label};
 use crate::digest::{DigestConfigMap, publish_digest};
 use crate::error::Error;
 
 /// How often Jobs are listed. They are few, and builds take minutes.
 const POLL: Duration = Duration::from_secs(1);
+/// Directories of builds that do not exist any more are looked for once in so many polls.
+const POLLS_PER_SWEEP: u32 = 10;
+/// The delay after an error that is not the build's: as long as it lasts, each try would prepare the whole build.
+const FIRST_RETRY: Duration = Duration::from_secs(2);
+const LONGEST_RETRY: Duration = Duration::from_mins(2);
 /// As many attempts as a Job has in a cluster.
 const ATTEMPTS: i32 = 4;
 const LOG_LINES: usize = 5;
@@ -44,6 +50,8 @@ pub struct LocalBuilds {
     pub directory: PathBuf,
     /// This program.
     pub program: PathBuf,
+    /// Returns the tool that builds drive.
+    pub tool: fn() -> Option<BuildTool>,
 }
 
 type Running = Arc<Mutex<HashMap<String, CancellationToken>>>;
@@ -52,7 +60,10 @@ type Running = Arc<Mutex<HashMap<String, CancellationToken>>>;
 pub async fn run(client: Client, local: LocalBuilds, stop: CancellationToken) -> Result<(), Error> {
     let running = Running::default();
     let api: Api<Job> = Api::namespaced(client.clone(), names::NAMESPACE);
-    loop {
+    for poll in (0..POLLS_PER_SWEEP).cycle() {
+        if poll == 0 {
+            sweep(&client, &local.directory).await;
+        }
         let selected = ListParams::default().labels(labels::build::EPHEMERAL);
         match api.list(&selected).await {
             Ok(jobs) => follow(&client, &local, &running, &stop, jobs.items),
@@ -96,16 +107,55 @@ fn follow(client: &Client, local: &LocalBuilds, running: &Running, stop: &Cancel
         drop(builds);
         let (client, local, running) = (client.clone(), local.clone(), Arc::clone(running));
         tokio::spawn(async move {
-            let name = object_name(&job.metadata).to_owned();
-            if let Err(error) = attempt(&client, &local, &job, &cancelled).await {
-                warn!(job = name, "{error}");
+            let mut errors = 0;
+            while let Err(error) = attempt(&client, &local, &job, &cancelled).await {
+                warn!(job = object_name(&job.metadata), "{error}");
+                let build = label(&job.metadata, labels::build::MACHINE_OS_BUILD);
+                annotate(&client, build, annotation::LOG_TAIL, &error.to_string()).await;
+                errors += 1;
+                tokio::select! {
+                    () = cancelled.cancelled() => break,
+                    () = tokio::time::sleep(retry_delay(errors)) => {}
+                }
             }
             running.lock().remove(&uid);
         });
     }
 }
 
-/// Runs one attempt of a Job and writes its result.
+fn retry_delay(errors: u32) -> Duration {
+    let factor = 1_u32.checked_shl(errors.saturating_sub(1)).unwrap_or(u32::MAX);
+    FIRST_RETRY.saturating_mul(factor).min(LONGEST_RETRY)
+}
+
+/// Removes the directories of builds that do not exist any more.
+async fn sweep(client: &Client, directory: &Path) {
+    // Before the builds are listed: the directory of a build is younger than the build.
+    let directories = build_directory::entries(directory);
+    if directories.is_empty() {
+        return;
+    }
+    let api: Api<MachineOSBuild> = Api::all(client.clone());
+    let builds = match api.list_metadata(&ListParams::default()).await {
+        Ok(builds) => builds,
+        Err(error) if is_not_found(&error) => return,
+        Err(error) => {
+            warn!("listing builds: {error}");
+            return;
+        }
+    };
+    let builds = builds.iter().map(|build| object_name(&build.metadata).to_owned());
+    let orphans = build_directory::orphans(directories, &builds.collect());
+    let removed = tokio::task::spawn_blocking(move || {
+        for orphan in orphans {
+            kill_leftovers(&orphan);
+            build_directory::remove(&orphan);
+        }
+    });
+    let _ = removed.await;
+}
+
+/// Runs one attempt of a Job and writes its result. An error is not the build's, and leaves the Job as it is.
 async fn attempt(
     client: &Client,
     local: &LocalBuilds,
@@ -114,7 +164,7 @@ async fn attempt(
 ) -> Result<(), Error> {
     let build = label(&job.metadata, labels::build::MACHINE_OS_BUILD).to_owned();
     let failed = JobView::from(job).failed;
-    if BuildTool::installed().is_none() {
+    if (local.tool)().is_none() {
         let why = crate::build::BuildFailure::NoTool.to_string();
         annotate(client, &build, annotation::FAILURE, &why).await;
         return finish(
@@ -134,27 +184,25 @@ async fn attempt(
     let directory = local.directory.join(&build);
     kill_leftovers(&directory);
     let _ = tokio::fs::remove_dir_all(&directory).await;
-    let variables = variables(job);
-    prepare(client, &directory, &build, job).await?;
     info!(build, attempt = failed + 1, "building in {}", directory.display());
-    let result = execute(client, local, &directory, &build, &variables, cancelled).await?;
+    let result = build_in(client, local, job, &directory, cancelled).await;
+    let left = directory.clone();
+    // Before the result is written: nothing removes the inputs of a Job that has ended.
+    let _ = tokio::task::spawn_blocking(move || build_directory::clear(&left)).await;
+    let result = match result {
+        // The next attempt would not do better, so that it counts.
+        Err(error) if error.class() == ErrorClass::Invalid => {
+            warn!(build, "{error}");
+            annotate(client, &build, annotation::LOG_TAIL, &error.to_string()).await;
+            BuildResult::Failed
+        }
+        result => result?,
+    };
     if cancelled.is_cancelled() || result == BuildResult::Killed {
         // It starts again, and a process that was killed is no failure of the build.
         return Ok(());
     }
     if result == BuildResult::Succeeded {
-        let paths = InputPaths::below(&directory.display().to_string());
-        let digest = tokio::fs::read_to_string(Path::new(&paths.done).join("digestfile")).await;
-        let digest = digest.map_err(|error| Error::Invalid(format!("cannot read the digest: {error}")))?;
-        let value = |key: &str| variables.get(key).map_or("", String::as_str);
-        let published = DigestConfigMap::new(
-            names::NAMESPACE,
-            value("DIGEST_CONFIGMAP_NAME"),
-            value("DIGEST_CONFIGMAP_LABELS"),
-            &digest,
-        )?;
-        publish_digest(client.clone(), &published).await?;
-        let _ = tokio::fs::remove_dir_all(directory.join("storage")).await;
         return finish(
             client,
             job,
@@ -166,6 +214,35 @@ async fn attempt(
     let failed = failed + 1;
     let given_up = (failed >= ATTEMPTS).then_some(("Failed", "the build failed; see its log"));
     finish(client, job, &json!({"failed": failed}), given_up).await
+}
+
+/// Builds and pushes the image, and publishes its digest.
+async fn build_in(
+    client: &Client,
+    local: &LocalBuilds,
+    job: &Job,
+    directory: &Path,
+    cancelled: &CancellationToken,
+) -> Result<BuildResult, Error> {
+    let build = label(&job.metadata, labels::build::MACHINE_OS_BUILD);
+    let variables = variables(job);
+    prepare(client, directory, build, job).await?;
+    let result = execute(client, local, directory, build, &variables, cancelled).await?;
+    if result != BuildResult::Succeeded {
+        return Ok(result);
+    }
+    let paths = InputPaths::below(&directory.display().to_string());
+    let digest = tokio::fs::read_to_string(Path::new(&paths.done).join("digestfile")).await;
+    let digest = digest.map_err(|error| Error::Invalid(format!("cannot read the digest: {error}")))?;
+    let value = |key: &str| variables.get(key).map_or("", String::as_str);
+    let published = DigestConfigMap::new(
+        names::NAMESPACE,
+        value("DIGEST_CONFIGMAP_NAME"),
+        value("DIGEST_CONFIGMAP_LABELS"),
+        &digest,
+    )?;
+    publish_digest(client.clone(), &published).await?;
+    Ok(result)
 }
 
 /// Writes the volumes of the Job's pod as directories.
@@ -311,7 +388,7 @@ async fn execute(
     variables: &BTreeMap<String, String>,
     cancelled: &CancellationToken,
 ) -> Result<BuildResult, Error> {
-    let log = directory.join("log");
+    let log = build_directory::log(directory);
     let file = std::fs::File::create(&log).map_err(unwritable)?;
     let errors = file.try_clone().map_err(unwritable)?;
     let mut command = Command::new(&local.program);
@@ -452,6 +529,13 @@ mod tests {
                 "{arguments}"
             );
         }
+    }
+
+    #[test]
+    fn the_delay_after_errors_grows_up_to_a_limit() {
+        assert_eq!(retry_delay(1), FIRST_RETRY);
+        assert_eq!(retry_delay(3), 4 * FIRST_RETRY);
+        assert_eq!(retry_delay(90), LONGEST_RETRY);
     }
 
     #[test]

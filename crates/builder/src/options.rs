@@ -14,7 +14,7 @@ const RETRY_INTERRUPTED: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The image in which builds run; by default the release's.
+    /// The image in which builds run, with this program and buildah. Without it no build starts.
     pub builder_image: Option<String>,
     /// How many unused succeeded builds are kept per MachineOSConfig, with their images.
     pub kept_builds: usize,

@@ -15,7 +15,7 @@ use mco_core::generators::os_builds::{
     BuildState, BuildStep, BuildView, ImageInputs, ImageReference, JobView, RegistryAnswers, RenderedView,
     build_state, decide, job_state, status_with_state,
 };
-use mco_runtime::{Requeue, object_name};
+use mco_runtime::{ErrorClass, ReconcileError as _, Requeue, object_name};
 use serde_json::{Value, json};
 use tracing::info;
 
@@ -45,7 +45,14 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
             requeue = Requeue::After(DIGEST_RETRY);
         }
     }
-    let next = advance(&ctx, &name, &config).await?;
+    let next = advance(&ctx, &name, &config).await;
+    if let Err(error) = &next
+        && error.class() != ErrorClass::Conflict
+    {
+        let message = format!("Failed to reconcile MachineOSConfig spec change: {error}");
+        steps::report_obstacle(&ctx, &config, message, &error.to_string()).await;
+    }
+    let next = next?;
     report(&ctx, &name);
     cleanup::prune(&ctx, &name).await?;
     Ok(match next {
@@ -102,9 +109,8 @@ async fn advance(ctx: &Context, name: &str, config: &MachineOSConfig) -> Result<
             BuildStep::Idle => return Ok(Requeue::OnChange),
             BuildStep::Wait(delay) => return Ok(Requeue::After(*delay)),
             BuildStep::Blocked(reason) => {
-                ctx.events
-                    .warning(&*config, event::CONFIG_RECONCILE_FAILED, reason.clone());
                 info!(config = name, "no build is started: {reason}");
+                steps::report_obstacle(ctx, &config, reason.clone(), reason).await;
                 return Ok(Requeue::After(BLOCKED_RETRY));
             }
             BuildStep::Inspect { reference } => {

@@ -13,14 +13,15 @@ use mco_api::vocabulary::events::build as event;
 use mco_api::vocabulary::reasons::machine_os_config as reason;
 use mco_api::{MachineOSBuild, MachineOSConfig};
 use mco_core::generators::os_builds::{
-    BuildObjects, BuildState, BuildStep, status_conditions, status_with_state,
+    BuildObjects, BuildState, BuildStep, build_state, status_conditions, status_with_state,
 };
 use mco_runtime::{is_already_exists, object_name};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tracing::warn;
 
-use crate::context::{Context, FIELD_MANAGER};
+use crate::context::{Context, FIELD_MANAGER, annotation as annotation_of};
 use crate::error::Error;
 use crate::reconcile::Rendered;
 use crate::{cleanup, inputs};
@@ -94,12 +95,7 @@ async fn start(
             fail(ctx, config, &build, &error.to_string()).await?;
             return Ok(true);
         }
-        Err(error) => {
-            let message = format!("Failed to reconcile MachineOSConfig spec change: {error}");
-            ctx.events
-                .warning(config, event::CONFIG_RECONCILE_FAILED, message);
-            return Err(Box::new(error).into());
-        }
+        Err(error) => return Err(Box::new(error).into()),
     };
     let rendered = &build.spec.machine_config.name;
     let message = format!("Started build for pool {pool:?} with config {rendered:?}");
@@ -157,6 +153,22 @@ pub(crate) fn report_failure(ctx: &Context, config: &MachineOSConfig, build: &Ma
     ctx.events.warning(config, event::BUILD_DEGRADED, message);
 }
 
+/// Reports why no build is started: by an event, and on the build that waits, where clients show it until it starts.
+pub(crate) async fn report_obstacle(ctx: &Context, config: &MachineOSConfig, message: String, why: &str) {
+    ctx.events
+        .warning(config, event::CONFIG_RECONCILE_FAILED, message);
+    for build in ctx.builds_of(object_name(&config.metadata)) {
+        let is_waiting = build_state(&build) == BuildState::New && build.metadata.deletion_timestamp.is_none();
+        if !is_waiting || annotation_of(&build.metadata, annotation::FAILURE) == why {
+            continue;
+        }
+        let patch = json!({"metadata": {"annotations": {annotation::FAILURE: why}}});
+        if let Err(error) = patch_build(ctx, object_name(&build.metadata), &patch).await {
+            warn!("cannot record why the build is not started: {error}");
+        }
+    }
+}
+
 /// Creates the inputs and the Job, and makes the Job their owner. Returns false if a Job of a former build of this name
 /// is still being deleted.
 async fn create_objects(
@@ -197,7 +209,7 @@ async fn create_objects(
     };
     let uid = job.metadata.uid.clone().unwrap_or_default();
     ctx.jobs.observe_write(job);
-    let patch = json!({"metadata": {"annotations": {annotation::JOB_UID: uid}}});
+    let patch = json!({"metadata": {"annotations": {annotation::JOB_UID: uid, annotation::FAILURE: null}}});
     patch_build(ctx, object_name(&build.metadata), &patch).await?;
     let owner = json!({"metadata": {"ownerReferences": [{
         "apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid,
@@ -249,6 +261,13 @@ async fn reuse(ctx: &Context, config: &MachineOSConfig, name: &str, image: &str)
         return Ok(true);
     };
     image.clone_into(&mut status.digested_image_push_spec);
+    // Before the status: from then on the build may be pruned, with its image if that is ours.
+    let origin = cleanup::is_of_installation(ctx, image).then_some(image);
+    let patch = json!({"metadata": {"annotations": {
+        annotation::FAILURE: null,
+        annotations::PRE_BUILT_IMAGE: origin,
+    }}});
+    patch_build(ctx, name, &patch).await?;
     patch_build_status(ctx, name, &json!({"status": status})).await?;
     let message = format!("Build completed successfully, image: {image}");
     ctx.events.normal(&*build, event::BUILD_COMPLETED, message);

@@ -31,7 +31,7 @@ pub struct BuildOverview {
     /// From its start to its end, or until now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_seconds: Option<i64>,
-    /// Why it failed without a Job.
+    /// Why it has no Job: it failed, or cannot start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// The last lines of its log.
@@ -42,6 +42,9 @@ pub struct BuildOverview {
     pub is_running: bool,
     #[serde(skip)]
     pub has_failed: bool,
+    /// Whether it waits for what [`Self::failure`] asks for.
+    #[serde(skip)]
+    pub cannot_start: bool,
 }
 
 impl BuildOverview {
@@ -52,6 +55,7 @@ impl BuildOverview {
         let state = build_state(build);
         let started = status.build_start.map(|time| time.0);
         let ended = status.build_end.map(|time| time.0);
+        let failure = annotation(annotation::FAILURE);
         let log = annotation(annotation::LOG_TAIL).unwrap_or_default();
         Self {
             name: build.metadata.name.clone().unwrap_or_default(),
@@ -63,7 +67,8 @@ impl BuildOverview {
             started,
             ended,
             duration_seconds: started.map(|started| seconds(started, ended.unwrap_or(now))),
-            failure: annotation(annotation::FAILURE),
+            cannot_start: state == BuildState::New && failure.is_some(),
+            failure,
             log: log.lines().map(str::to_owned).collect(),
             is_running: state.is_running(),
             has_failed: matches!(state, BuildState::Failed | BuildState::Interrupted),

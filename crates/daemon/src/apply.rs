@@ -151,6 +151,7 @@ pub fn prepare<'a>(
     request: &ApplyRequest<'a>,
 ) -> Result<PreparedApply<'a>, ConfigApplyError> {
     let ApplyRequest { old, new, .. } = *request;
+    refuse_built_image(machine, new)?;
     let mut obstacles = obstacles(request);
     obstacles.extend(fips_obstacle(machine, new)?);
     if !obstacles.is_empty() {
@@ -306,6 +307,20 @@ pub fn difference(old: &NodeConfig, new: &NodeConfig) -> ConfigDiff {
         new: after.to_owned(),
     });
     difference
+}
+
+/// A machine that boots no images ignores the one of its config, which every rendered config has. It must not ignore one
+/// that was built for its pool, because it would report that it runs it.
+fn refuse_built_image(machine: &Machine, new: &NodeConfig) -> Result<(), OsError> {
+    match &new.built_image {
+        Some(image) if machine.os.backend() == OsBackend::PackageMode => Err(OsError::Rejected {
+            image: image.clone(),
+            why: "it was built in the cluster, and this machine boots from packages, not from images; move the node to a \
+                  pool without a MachineOSConfig, or delete the MachineOSConfig of its pool"
+                .to_owned(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn obstacles(request: &ApplyRequest<'_>) -> Vec<Problem> {

@@ -88,7 +88,7 @@ impl WayBack {
              Restart=on-failure\n\
              RestartSec=10\n\
              {environment}\
-             ExecStartPre=/usr/bin/podman pull --quiet --authfile {secret} {image}\n\
+             ExecStartPre={pull}\n\
              ExecStart=/usr/bin/podman run --rm --privileged --pid=host --net=host{handed_on} -v /:/rootfs \
              --entrypoint machine-config-daemon {image} firstboot-complete-machineconfig --root-mount=/rootfs \
              --machineconfig-file={note}\n\
@@ -96,9 +96,19 @@ impl WayBack {
              [Install]\n\
              RequiredBy=multi-user.target\n",
             note = paths::REVERT_CONFIG,
-            secret = mco_core::rollout::pinned_images_on_node::PULL_SECRET,
+            pull = pull(image),
         )
     }
+}
+
+/// Returns the command that pulls the image. The cluster may have no pull secret, or lose it with the config that is
+/// applied, and podman fails if the file of `--authfile` does not exist: so it is looked for when the unit runs.
+fn pull(image: &str) -> String {
+    let secret = mco_core::rollout::pinned_images_on_node::PULL_SECRET;
+    format!(
+        "/bin/sh -c 'test ! -e {secret} || exec /usr/bin/podman pull --quiet --authfile {secret} \"$$0\"; \
+         exec /usr/bin/podman pull --quiet \"$$0\"' {image}"
+    )
 }
 
 /// Returns whether a change leaves a built image on a machine where that affects files.
@@ -236,6 +246,36 @@ mod tests {
             );
         }
         assert!(unit(&json!({"httpProxy": "x"})).contains("\nEnvironmentFile=/etc/mco/proxy.env.backup\n"));
+    }
+
+    #[test]
+    fn a_cluster_without_a_pull_secret_pulls_without_a_file_of_credentials() {
+        use std::process::Command;
+
+        let image = "registry.example/mco@sha256:1";
+        let line = pull(image);
+        let script = line
+            .strip_prefix("/bin/sh -c '")
+            .and_then(|rest| rest.strip_suffix(&format!("' {image}")))
+            .unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let secret = directory.path().join("config.json");
+        let secret = secret.to_str().unwrap();
+        // As systemd passes it on, with the path of this test and an echo for podman.
+        let script = script
+            .replace("$$", "$")
+            .replace("/var/lib/kubelet/config.json", secret)
+            .replace("/usr/bin/podman", "/bin/echo");
+        let arguments = || {
+            let output = Command::new("/bin/sh").args(["-c", &script, image]).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert_eq!(arguments(), format!("pull --quiet {image}\n"));
+        std::fs::write(secret, "{}").unwrap();
+        assert_eq!(
+            arguments(),
+            format!("pull --quiet --authfile {secret} {image}\n")
+        );
     }
 
     #[test]

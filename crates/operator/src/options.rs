@@ -24,8 +24,10 @@ pub struct OperatorOptions {
     pub image: String,
     /// The image with the controller's templates; empty for the built-in ones.
     pub templates_image: String,
-    /// The image in which OS images are built; empty for the release's.
+    /// The image in which OS images are built; empty if none are.
     pub builder_image: String,
+    /// How many unused OS images are kept per MachineOSConfig; by default as many as the builder keeps.
+    pub keep_builds: Option<usize>,
     /// API server address for machines, if the cluster does not publish one.
     pub api_server_url: Option<String>,
     /// The address from which machines fetch their first configuration: host or address, with a port if it is not the
@@ -93,6 +95,7 @@ impl OperatorOptions {
             image: String::new(),
             templates_image: String::new(),
             builder_image: String::new(),
+            keep_builds: None,
             api_server_url: None,
             config_server: None,
             workloads: OperandMode::default(),

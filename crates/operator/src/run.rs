@@ -598,6 +598,7 @@ fn deployment_settings(
         image: options.image.clone(),
         templates_image: options.templates_image.clone(),
         builder_image: options.builder_image.clone(),
+        keep_builds: options.keep_builds,
         api_server_url: status
             .map(|status| status.api_server_internal_uri)
             .unwrap_or_default(),

@@ -101,6 +101,24 @@ fn nobody_may_what_it_never_does() {
 }
 
 #[test]
+fn the_operator_may_delete_the_machineconfig_of_an_image_whose_pool_has_opted_out() {
+    let may_do = |component: &str, verb: &str| {
+        let request = Request {
+            group: OWN_GROUP,
+            resource: "machineconfigs",
+            name: "10-prebuiltimage-osimageurl-worker",
+            verb,
+        };
+        may(component, &request)
+    };
+    for verb in ["list", "create", "delete"] {
+        assert!(may_do("machine-config-operator", verb), "{verb}");
+    }
+    assert!(!may_do("machine-config-daemon", "delete"));
+    assert!(!may_do("machine-os-builder", "delete"));
+}
+
+#[test]
 fn only_the_operator_and_the_image_builder_read_all_objects_of_the_namespace() {
     // Secrets of a MachineOSConfig are named by users, and those of a build after the build.
     let unrestricted = ["machine-config-operator", "machine-os-builder"];
@@ -140,6 +158,7 @@ fn openshift_lets_every_pod_be_what_it_is() {
         api_server_url: String::new(),
         templates_image: "localhost/templates".to_owned(),
         builder_image: String::new(),
+        keep_builds: None,
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
         profile: ClusterProfile::default(),

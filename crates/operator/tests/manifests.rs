@@ -20,6 +20,7 @@ fn settings() -> ManifestSettings {
         api_server_url: String::new(),
         templates_image: String::new(),
         builder_image: String::new(),
+        keep_builds: None,
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
         profile: ClusterProfile::default(),
@@ -178,6 +179,31 @@ fn the_controller_renders_with_the_templates_it_is_given() {
         .as_array()
         .unwrap();
     assert!(arguments.contains(&json!("--templates-image=registry.example.com/release:4")));
+}
+
+#[test]
+fn an_installation_could_not_choose_how_many_builds_are_kept() {
+    let with = |keep_builds| ManifestSettings {
+        builder_image: "registry.example.com/mco-builder:1".to_owned(),
+        keep_builds,
+        ..settings()
+    };
+    let arguments = |objects: Vec<Value>| {
+        let deployment = objects.into_iter().find(|object| object["kind"] == "Deployment");
+        let container = &deployment.unwrap()["spec"]["template"]["spec"]["containers"][0];
+        container["args"].to_string()
+    };
+    // The operator passes on what it is given.
+    for objects in [
+        manifests::operator(&with(Some(9))),
+        manifests::builder(&with(Some(9))),
+    ] {
+        let arguments = arguments(objects);
+        assert!(arguments.contains("\"--keep-builds=9\""), "{arguments}");
+        assert!(arguments.contains("\"--builder-image=registry.example.com/mco-builder:1\""));
+    }
+    let default = arguments(manifests::builder(&with(None)));
+    assert!(!default.contains("--keep-builds"), "{default}");
 }
 
 #[test]

@@ -151,6 +151,7 @@ fn settings() -> ManifestSettings {
         api_server_url: String::new(),
         templates_image: "registry.example.com/release:4".to_owned(),
         builder_image: "registry.example.com/mco-builder:1".to_owned(),
+        keep_builds: None,
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),
         profile: ClusterProfile::default(),

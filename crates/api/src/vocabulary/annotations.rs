@@ -29,7 +29,8 @@ pub const SERVICE_CA_ROTATE: &str = "machineconfiguration.openshift.io/service-c
 /// or empty for the name without a number.
 pub const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
 
-/// On a MachineConfig or MachineOSConfig: the operating system image that came with the installation, by digest.
+/// On a MachineConfig, a MachineOSConfig, or a MachineOSBuild that uses it: the operating system image that came with the
+/// installation, by digest.
 pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
 
 /// On the MachineConfiguration: when a default turned on the updates of boot images.
@@ -171,7 +172,7 @@ pub mod build {
     pub const PUSH_SECRET: &str = "machineconfiguration.openshift.io/rendered-image-push-secret";
     /// On a MachineOSBuild: the UID of its Job.
     pub const JOB_UID: &str = "machineconfiguration.openshift.io/job-uid";
-    /// On a MachineOSBuild that failed before its Job was created: the problem, its place and a hint.
+    /// On a MachineOSBuild that has no Job because it failed or cannot start: the problem, its place and a hint.
     pub const FAILURE: &str = "mco.dev/build-failure";
     /// On a MachineOSBuild: the last lines of the log of its build.
     pub const LOG_TAIL: &str = "mco.dev/build-log";

@@ -76,9 +76,14 @@ impl Cluster {
     }
 
     pub fn start_builder(&mut self, kept_builds: usize) {
+        self.start_builder_in(Some("registry.example.com/mco-builder:1"), kept_builds);
+    }
+
+    /// Starts a builder whose builds run in this image.
+    pub fn start_builder_in(&mut self, builder_image: Option<&str>, kept_builds: usize) {
         let stop = CancellationToken::new();
         let options = Options {
-            builder_image: Some("registry.example.com/mco-builder:1".to_owned()),
+            builder_image: builder_image.map(str::to_owned),
             kept_builds,
             retry_interrupted: None,
             metrics: self.metrics.clone(),

@@ -236,6 +236,55 @@ async fn an_image_of_the_installation_outlives_its_build() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_image_of_the_installation_was_pruned_with_a_build_that_had_used_it_again() {
+    let Some(registry) = TestRegistry::start().await else {
+        return;
+    };
+    let cluster = cluster_with(&registry, &registry.host(), None, 0).await;
+    let image = registry.store("installed");
+    let reference = format!("{}/os@{image}", registry.host());
+    let annotation = "machineconfiguration.openshift.io/pre-built-image";
+    cluster.opt_in(json!({annotation: reference})).await;
+    eventually("the image is recorded", async || {
+        let annotations = cluster.config().await.metadata.annotations.unwrap_or_default();
+        (annotations.contains_key(CURRENT_BUILD) && !annotations.contains_key(annotation)).then_some(())
+    })
+    .await;
+    let mut current = cluster.current_build().await;
+    for number in [2, 3] {
+        let name = format!("rendered-worker-{number}");
+        let files = json!({"ignition": {"version": "3.5.0"}, "storage": {"files": [
+            {"path": "/etc/a", "contents": {"source": format!("data:,{number}")}}]}});
+        let spec = json!({"osImageURL": "base:1", "config": files});
+        cluster.rendered(&name, &spec).await;
+        cluster.retarget(&name).await;
+        current = eventually("the image is used again", async || {
+            let now = cluster.current_build().await;
+            (now != current && cluster.image().await == reference).then_some(now)
+        })
+        .await;
+        cluster.reach(&name).await;
+    }
+    cluster
+        .rendered("rendered-worker-4", &json!({"osImageURL": "base:2"}))
+        .await;
+    cluster.retarget("rendered-worker-4").await;
+    let later = registry.store("later");
+    let own = cluster.build(&current, &later).await;
+    eventually("the builds with the image are pruned", async || {
+        let builds = cluster.builds().await;
+        (builds.len() == 1 && builds[0].metadata.name.as_ref() == Some(&own)).then_some(())
+    })
+    .await;
+    delete_config(&cluster).await;
+    eventually("the later image is deleted", async || {
+        (!registry.has(&later)).then_some(())
+    })
+    .await;
+    assert!(registry.has(&image));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_registry_is_reached_through_the_proxy_of_the_cluster() {
     let Some(registry) = TestRegistry::start().await else {
         return;

@@ -1,11 +1,11 @@
 //! What the builder gathers for a build: subscriptions, proxies, trust.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use mco_api::ControllerConfig;
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, eventually};
 
 const NO_REGISTRY: &str = "127.0.0.1:19";
 const ENTITLED: [&str; 3] = ["etc-pki-entitlement", "etc-yum-repos-d", "etc-pki-rpm-gpg"];
@@ -142,4 +142,92 @@ async fn a_build_has_the_proxy_and_the_trust_of_the_cluster() {
         text("etc-registries", "registries.conf").await,
         "unqualified-search-registries = []"
     );
+}
+
+/// Waits until the only build has an obstacle with this text, and asserts that nothing else of it exists.
+async fn obstructed(cluster: &Cluster, text: &str) {
+    eventually(text, async || {
+        let build = cluster.builds().await.into_iter().next()?;
+        let annotations = build.metadata.annotations?;
+        annotations.get("mco.dev/build-failure")?.contains(text).then_some(())
+    })
+    .await;
+    cluster.has_event("ConfigReconcileFailed").await;
+    assert!(cluster.jobs().await.is_empty() && cluster.build_objects().await.is_empty());
+}
+
+/// Waits until the build has started, and no obstacle is left.
+async fn unobstructed(cluster: &Cluster) {
+    // A change enqueues it before its backoff ends.
+    let touched = json!({"metadata": {"annotations": {"touched": "1"}}});
+    cluster.patch_config(touched).await;
+    let build = cluster.started("").await;
+    let builds = cluster.builds().await;
+    assert_eq!(builds.len(), 1);
+    assert_eq!(builds[0].metadata.name.as_ref(), Some(&build));
+    let annotations = builds[0].metadata.annotations.clone().unwrap();
+    assert!(!annotations.contains_key("mco.dev/build-failure"), "{annotations:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_whose_secret_is_missing_waited_without_a_reason() {
+    let cluster = Cluster::start(NO_REGISTRY).await;
+    let secrets = cluster.ours::<Secret>();
+    secrets.delete("push", &DeleteParams::default()).await.unwrap();
+    cluster.opt_in(json!({})).await;
+    obstructed(&cluster, "secret push from worker is not found").await;
+    cluster.push_secret("builder:registry-password").await;
+    unobstructed(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_without_the_controllerconfig_waited_without_a_reason() {
+    let cluster = Cluster::start(NO_REGISTRY).await;
+    let configs = cluster.all::<ControllerConfig>();
+    let mut present = configs.get("machine-config-controller").await.unwrap();
+    configs
+        .delete("machine-config-controller", &DeleteParams::default())
+        .await
+        .unwrap();
+    cluster.opt_in(json!({})).await;
+    obstructed(&cluster, "there is no ControllerConfig machine-config-controller").await;
+    present.metadata.resource_version = None;
+    present.metadata.uid = None;
+    let created = configs.create(&kube::api::PostParams::default(), &present).await;
+    created.unwrap();
+    unobstructed(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn builds_ran_in_an_image_of_the_release_that_has_no_such_program() {
+    let mut cluster = Cluster::prepare(NO_REGISTRY).await;
+    let images = json!({
+        "metadata": {"name": "machine-config-operator-images"},
+        "data": {"images.json": "{\"machineConfigOperator\": \"registry.example.com/theirs:1\"}"},
+    });
+    cluster.create(&cluster.ours::<ConfigMap>(), images).await;
+    cluster.start_builder_in(None, 0);
+    cluster.opt_in(json!({})).await;
+    obstructed(&cluster, "--builder-image").await;
+    cluster.stop_builder().await;
+    cluster.start_builder(0);
+    unobstructed(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_of_a_pool_that_became_degraded_waited_without_a_reason() {
+    let cluster = Cluster::start(NO_REGISTRY).await;
+    let secrets = cluster.ours::<Secret>();
+    secrets.delete("push", &DeleteParams::default()).await.unwrap();
+    cluster.opt_in(json!({})).await;
+    obstructed(&cluster, "secret push from worker is not found").await;
+    let degraded = |status: &str| {
+        json!({"conditions": [{"type": "NodeDegraded", "status": status, "reason": "", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+    };
+    cluster.patch_pool_status(degraded("True")).await;
+    obstructed(&cluster, "MachineConfigPool worker is degraded due to non-build issues").await;
+    cluster.push_secret("builder:registry-password").await;
+    cluster.patch_pool_status(degraded("False")).await;
+    unobstructed(&cluster).await;
 }

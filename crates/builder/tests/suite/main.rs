@@ -5,6 +5,7 @@
 mod cluster;
 mod deletion;
 mod inputs;
+mod local;
 mod reports;
 mod seeding;
 mod shutdown;

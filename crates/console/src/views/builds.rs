@@ -29,7 +29,7 @@ pub struct BuildCard {
     pub config: Text,
     pub config_href: String,
     pub image: Text,
-    /// Why it failed before it ran.
+    /// Why it failed before it ran, or does not start.
     pub failure: Option<Text>,
     pub log: Vec<Text>,
 }
@@ -56,7 +56,11 @@ fn card(build: &BuildOverview, now: Timestamp) -> BuildCard {
         config: Text::new(&build.config),
         config_href: link::config(&build.config),
         image: Text::new(&build.image),
-        failure: build.failure.as_ref().filter(|_| build.has_failed).map(Text::new),
+        failure: build
+            .failure
+            .as_ref()
+            .filter(|_| build.has_failed || build.cannot_start)
+            .map(Text::new),
         log: if shows_log {
             build.log.iter().map(Text::new).collect()
         } else {
@@ -67,7 +71,7 @@ fn card(build: &BuildOverview, now: Timestamp) -> BuildCard {
 
 /// Returns the tone of a build: in progress, in use, or in need of an administrator.
 pub fn tone(build: &BuildOverview) -> Tone {
-    if build.has_failed {
+    if build.has_failed || build.cannot_start {
         Tone::Bad
     } else if build.is_running {
         Tone::Busy

@@ -351,6 +351,23 @@ fn a_degraded_pool_gets_no_build_unless_only_its_build_failed() {
 }
 
 #[test]
+fn a_requested_rebuild_deleted_the_image_of_a_pool_that_gets_no_build() {
+    let mut cluster = Cluster::built();
+    cluster.annotate("machineconfiguration.openshift.io/rebuild", "");
+    let condition =
+        json!({"type": "NodeDegraded", "status": "True", "lastTransitionTime": null, "reason": "", "message": ""});
+    let conditions = &mut cluster.pool.status.as_mut().unwrap().conditions;
+    *conditions = vec![serde_json::from_value(condition).unwrap()];
+    let step = cluster.step();
+    assert!(
+        matches!(&step, BuildStep::Blocked(why) if why.contains("NodeDegraded")),
+        "{step:?}"
+    );
+    cluster.pool.status.as_mut().unwrap().conditions.clear();
+    deletes(&cluster.step(), &cluster.name(), "a rebuild was requested");
+}
+
+#[test]
 fn an_image_of_the_installation_is_recorded_and_its_annotation_removed() {
     let mut cluster = Cluster::new();
     cluster.annotate("machineconfiguration.openshift.io/pre-built-image", IMAGE_A);

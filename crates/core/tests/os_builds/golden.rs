@@ -104,15 +104,14 @@ fn input() -> Value {
             secret("global-pull-secret-copy"),
             {"metadata": {"name": "etc-pki-entitlement-infra"}, "data": {"entitlement.pem": "eA=="}},
         ],
-        "configMaps": [{
-            "metadata": {"name": "machine-config-operator-images"},
-            "data": {"images.json": "{\"machineConfigOperator\": \"registry.example.com/mco@sha256:3\"}"},
-        }],
+        "configMaps": [],
     })
 }
 
 fn plan(input: &Value) -> OfflineBuild {
-    plan_offline(&objects_of(input), Architecture::Amd64).remove(0)
+    let mut objects = objects_of(input);
+    objects.builder_image = Some("registry.example.com/mco@sha256:3".to_owned());
+    plan_offline(&objects, Architecture::Amd64).remove(0)
 }
 
 #[test]
@@ -187,6 +186,23 @@ fn a_mistake_is_reported_with_its_place_and_a_hint() {
 }
 
 #[test]
+fn the_image_of_the_release_is_no_builder_image() {
+    let mut input = input();
+    // Of the reference implementation, which has another program.
+    input["configMaps"] = json!([{
+        "metadata": {"name": "machine-config-operator-images"},
+        "data": {"images.json": "{\"machineConfigOperator\": \"registry.example.com/theirs@sha256:3\"}"},
+    }]);
+    let planned = plan_offline(&objects_of(&input), Architecture::Amd64).remove(0);
+    assert_eq!(
+        planned.warnings,
+        ["without --builder-image the Job of this plan has no image, and a builder starts no build"]
+    );
+    let job = planned.objects.last().unwrap();
+    assert_eq!(job["spec"]["template"]["spec"]["initContainers"][0]["image"], "");
+}
+
+#[test]
 fn unusable_inputs_are_named() {
     let check = |change: &dyn Fn(&mut Value), expected: &str| {
         let mut input = input();
@@ -198,6 +214,18 @@ fn unusable_inputs_are_named() {
         &|input| input["machineConfig"]["spec"]["kernelType"] = "64k-pages".into(),
         "64k-pages is only supported for aarch64 architecture",
     );
+    // Such an image was built without them.
+    check(
+        &|input| input["machineConfig"]["spec"]["baseOSExtensionsContainerImage"] = json!(""),
+        "has kernelType realtime, but no baseOSExtensionsContainerImage",
+    );
+    check(
+        &|input| {
+            input["machineConfig"]["spec"]["baseOSExtensionsContainerImage"] = json!("");
+            input["machineConfig"]["spec"]["kernelType"] = "default".into();
+        },
+        "has extensions usbguard, ipsec, but no baseOSExtensionsContainerImage",
+    );
     check(
         &|input| input["machineConfig"]["spec"]["osImageURL"] = "a\nRUN evil".into(),
         "is not an image reference",
@@ -208,7 +236,6 @@ fn unusable_inputs_are_named() {
         },
         "there is no Secret openshift-machine-config-operator/push",
     );
-    check(&|input| input["configMaps"] = json!([]), "use --builder-image");
     check(
         &|input| input["pool"]["metadata"]["name"] = "other".into(),
         "there is no MachineConfigPool",

@@ -1,9 +1,14 @@
 //! Changes that a running machine cannot apply, and configs that are invalid in themselves.
 
+use std::sync::Arc;
+
 use mco_core::config::disruption::DisruptionPolicy;
 use mco_core::config::reconcilable::Overrides;
 use mco_daemon::apply::{self, ApplyRequest, Circumstances, ConfigApplyError};
 use mco_daemon::config::NodeConfig;
+use mco_daemon::once::OnceOutcome;
+use mco_host::HostCommands;
+use mco_host::os::PackageMode;
 use serde_json::{Value, json};
 
 use crate::support::{Node, config, config_with, file, files};
@@ -221,4 +226,25 @@ fn configs_that_are_wrong_in_themselves_are_refused() {
     }
     let object = json!({"metadata": {"name": "x"}, "spec": {}});
     NodeConfig::new(serde_json::from_value(object).unwrap()).expect("an empty config is a config");
+}
+
+#[test]
+fn a_machine_of_packages_reported_that_it_runs_an_image_that_was_built_for_its_pool() {
+    let mut node = Node::new();
+    let commands = Arc::new(HostCommands::default());
+    Arc::get_mut(&mut node.machine).unwrap().os = Box::new(PackageMode::new(commands));
+    let image = json!({"osImageURL": "registry.example/base@sha256:0"});
+    let plain = config_with("plain", &files(&[file("/etc/a", "1")]), &image);
+    node.apply(&plain).unwrap();
+    let before = node.snapshot();
+
+    let built = config_with("built", &files(&[file("/etc/a", "2")]), &image)
+        .with_built_image(Some("registry.example/built@sha256:1".to_owned()));
+    let refusal = node.apply(&built).unwrap_err().to_string();
+    assert!(
+        refusal.contains("image registry.example/built@sha256:1 cannot be used on this machine"),
+        "{refusal}"
+    );
+    assert_eq!(node.snapshot(), before, "nothing is written");
+    assert_eq!(node.apply(&plain).unwrap(), OnceOutcome::Unchanged);
 }

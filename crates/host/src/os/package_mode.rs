@@ -63,7 +63,8 @@ impl OperatingSystem for PackageMode {
         })
     }
 
-    /// Accepts an image, because every rendered config has one; it is ignored here.
+    /// Accepts an image, because every rendered config has one; it is ignored here. The daemon refuses one that was built
+    /// for the pool before.
     fn check(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
         if change.touches_packages() {
             return Err(OsError::Unsupported {

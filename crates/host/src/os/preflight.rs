@@ -1,6 +1,6 @@
 //! `skopeo inspect`: whether an image can boot on this machine, before anything is pulled.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
@@ -13,6 +13,8 @@ use crate::root::{FsError, Root};
 const BOOTABLE: [&str; 3] = ["ostree.bootable", "ostree.commit", "containers.bootc"];
 /// Images are unpacked here.
 const STORAGE: &str = "/ostree";
+/// ostree has a ref for each layer that it has imported, and imports it once.
+const PRESENT_LAYERS: &str = "/ostree/repo/refs/heads/ostree/container/blob";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -26,19 +28,29 @@ struct InspectedImage {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct ImageLayer {
+    digest: String,
     /// Compressed.
     size: u64,
 }
 
-/// Checks the image's existence and credentials, its architecture, system and bootability, the signature policy, and its
-/// size against the free space. Without skopeo only the policy is checked.
+impl ImageLayer {
+    /// Returns the name of the ref, in which a colon is escaped.
+    fn reference(&self) -> String {
+        self.digest.replacen(':', "_3A_", 1)
+    }
+}
+
+/// Checks the image's existence and credentials, its architecture, system and bootability, the signature policy, and the
+/// size of what has to be pulled against the free space. Without skopeo only the policy is checked.
 pub(super) fn check(commands: &dyn Commands, root: &Root, image: &str) -> Result<(), OsError> {
     policy::check(root, image)?;
     let Some(found) = inspect(commands, root, image)? else {
         return Ok(());
     };
     let free = root.free_space(&RootedPath::new(STORAGE).map_err(FsError::from)?)?;
-    match objection(&found, std::env::consts::ARCH, free) {
+    let present = root.list(&RootedPath::new(PRESENT_LAYERS).map_err(FsError::from)?)?;
+    let present: BTreeSet<String> = present.into_iter().collect();
+    match objection(&found, std::env::consts::ARCH, &present, free) {
         Some(why) => Err(OsError::Rejected {
             image: image.to_owned(),
             why,
@@ -70,8 +82,13 @@ fn inspect(commands: &dyn Commands, root: &Root, image: &str) -> Result<Option<I
     Ok(Some(found))
 }
 
-/// Returns why an image cannot boot here.
-fn objection(image: &InspectedImage, architecture: &str, free: u64) -> Option<String> {
+/// Returns why an image cannot boot here. `present` are the refs of layers that this machine has.
+fn objection(
+    image: &InspectedImage,
+    architecture: &str,
+    present: &BTreeSet<String>,
+    free: u64,
+) -> Option<String> {
     let wanted = match architecture {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -98,14 +115,28 @@ fn objection(image: &InspectedImage, architecture: &str, free: u64) -> Option<St
                 .to_owned(),
         );
     }
-    let size: u64 = image.layers_data.iter().flatten().map(|layer| layer.size).sum();
-    (size > free)
-        .then(|| format!("it has {size} bytes compressed, and only {free} bytes are free in {STORAGE}"))
+    let layers = image.layers_data.iter().flatten();
+    let missing = layers.filter(|layer| !present.contains(&layer.reference()));
+    let size: u64 = missing.map(|layer| layer.size).sum();
+    // A lower bound: unpacked, they are larger, except for files that layers have in common.
+    (size > free).then(|| {
+        format!(
+            "its layers that this machine does not have are {size} bytes compressed, and only {free} bytes are free in \
+             {STORAGE}"
+        )
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn layer(digest: &str, size: u64) -> ImageLayer {
+        ImageLayer {
+            digest: format!("sha256:{digest}"),
+            size,
+        }
+    }
 
     #[test]
     fn an_image_that_cannot_boot_here_is_refused_with_the_reason() {
@@ -113,18 +144,32 @@ mod tests {
             architecture: architecture.to_owned(),
             os: os.to_owned(),
             labels: Some([(label.to_owned(), "1".to_owned())].into()),
-            layers_data: Some(vec![ImageLayer { size }, ImageLayer { size: 1 }]),
+            layers_data: Some(vec![layer("a", size), layer("b", 1)]),
         };
-        let why = |image: &InspectedImage, free| objection(image, "x86_64", free).unwrap_or_default();
+        let none = BTreeSet::new();
+        let why = |image: &InspectedImage, free| objection(image, "x86_64", &none, free).unwrap_or_default();
         assert_eq!(why(&image("amd64", "linux", "containers.bootc", 10), 11), "");
         let arm = image("arm64", "linux", "containers.bootc", 10);
         assert!(why(&arm, 11).starts_with("it is for arm64, and this machine is amd64"));
-        assert_eq!(objection(&arm, "aarch64", 11), None);
+        assert_eq!(objection(&arm, "aarch64", &none, 11), None);
         assert!(why(&image("amd64", "windows", "ostree.commit", 10), 11).starts_with("it is for windows"));
         assert!(why(&image("amd64", "linux", "name", 10), 11).starts_with("it is not a bootable OS image"));
         assert_eq!(
             why(&image("amd64", "linux", "ostree.bootable", 10), 10),
-            "it has 11 bytes compressed, and only 10 bytes are free in /ostree"
+            "its layers that this machine does not have are 11 bytes compressed, and only 10 bytes are free in /ostree"
         );
+    }
+
+    #[test]
+    fn an_update_that_shares_most_layers_was_refused_for_the_size_of_the_whole_image() {
+        let image = InspectedImage {
+            labels: Some([("containers.bootc".to_owned(), "1".to_owned())].into()),
+            layers_data: Some(vec![layer("a", 1000), layer("b", 10)]),
+            ..InspectedImage::default()
+        };
+        let present = BTreeSet::from(["sha256_3A_a".to_owned()]);
+        assert_eq!(objection(&image, "x86_64", &present, 10), None);
+        let why = objection(&image, "x86_64", &present, 9).unwrap();
+        assert!(why.contains("are 10 bytes compressed"), "{why}");
     }
 }

@@ -28,7 +28,7 @@ seconds; the next leader resumes running builds."
 pub struct BuilderArguments {
     #[command(subcommand)]
     pub command: Option<BuilderCommand>,
-    /// The image in which builds run; by default machineConfigOperator of the release's images.
+    /// The image in which builds run, with this program and buildah; without it no build starts.
     #[arg(long, value_name = "IMAGE", env = "MCO_BUILDER_IMAGE")]
     pub builder_image: Option<String>,
     /// How many succeeded builds are kept per MachineOSConfig in addition to those in use, with their images.
@@ -73,7 +73,7 @@ pub struct BuilderPlan {
     /// Directory of YAML or JSON manifests, a single file, or - for standard input.
     #[arg(long, value_name = "DIR")]
     pub manifests: PathBuf,
-    /// The image in which builds run; by default the release's.
+    /// The image in which builds run.
     #[arg(long, value_name = "IMAGE")]
     pub builder_image: Option<String>,
     /// Print the plan in this format.

@@ -45,9 +45,13 @@ pub struct OperatorArguments {
     /// Have the controller use the templates of this image, in /etc/mcc/templates, instead of its own.
     #[arg(long, value_name = "IMAGE", requires = "deploy")]
     pub templates_image: Option<String>,
-    /// The image in which OS images are built, with this program and buildah; by default the release's.
+    /// The image in which OS images are built, with this program and buildah; without it none is built.
     #[arg(long, value_name = "IMAGE", requires = "deploy")]
     pub builder_image: Option<String>,
+    /// How many succeeded builds of OS images are kept per MachineOSConfig in addition to those in use, with their images;
+    /// by default 5.
+    #[arg(long, value_name = "NUMBER", requires = "deploy")]
+    pub keep_builds: Option<usize>,
     /// The release version to report; by default the ClusterVersion's, else the version of this program.
     #[arg(long, value_name = "VERSION", env = "RELEASE_VERSION")]
     pub release_version: Option<String>,
@@ -227,9 +231,13 @@ pub struct InstallArguments {
     /// Have the controller use the templates of this image, in /etc/mcc/templates, instead of its own.
     #[arg(long, value_name = "IMAGE")]
     pub templates_image: Option<String>,
-    /// The image in which OS images are built, with this program and buildah; by default the release's.
+    /// The image in which OS images are built, with this program and buildah; without it none is built.
     #[arg(long, value_name = "IMAGE")]
     pub builder_image: Option<String>,
+    /// How many succeeded builds of OS images are kept per MachineOSConfig in addition to those in use, with their images;
+    /// by default 5.
+    #[arg(long, value_name = "NUMBER")]
+    pub keep_builds: Option<usize>,
     /// How machines reach the API server; by default detected by the operator.
     #[arg(long, value_name = "URL")]
     pub apiserver_url: Option<String>,

@@ -50,6 +50,7 @@ fn options(arguments: &OperatorArguments) -> OperatorOptions {
         image: arguments.image.clone().unwrap_or_default(),
         templates_image: arguments.templates_image.clone().unwrap_or_default(),
         builder_image: arguments.builder_image.clone().unwrap_or_default(),
+        keep_builds: arguments.keep_builds,
         api_server_url: arguments.apiserver_url.clone(),
         config_server: arguments.config_server.clone(),
         workloads: if arguments.deploy {

@@ -289,8 +289,13 @@ fn operator_reads() -> Vec<Value> {
             &[READ],
         ),
         // The release of a pool is recorded on its rendered configs and on their sources.
-        // It creates those of images that came with the installation.
-        rule(OWN_GROUP, &["machineconfigs"], &[&["get", "list", "create"]]),
+        // It creates those of images that came with the installation, and deletes them with their MachineOSConfig. Their
+        // names contain those of pools, so that they cannot be listed here.
+        rule(
+            OWN_GROUP,
+            &["machineconfigs"],
+            &[&["get", "list", "create", "delete"]],
+        ),
         rule(OWN_GROUP, &["osimagestreams"], &[&["get"]]),
         rule(
             CONFIG_GROUP,

@@ -43,8 +43,10 @@ pub struct ManifestSettings {
     pub api_server_url: String,
     /// The image of another implementation, whose templates the controller uses instead of its own; empty for none.
     pub templates_image: String,
-    /// The image in which OS images are built; empty for the release's.
+    /// The image in which OS images are built; empty if none are.
     pub builder_image: String,
+    /// How many unused OS images are kept per MachineOSConfig; by default as many as the builder keeps.
+    pub keep_builds: Option<usize>,
     /// Whether machines need a token for their first configuration.
     pub ignition_tokens: IgnitionTokens,
     /// The log level of the components that the operator runs.

@@ -50,9 +50,7 @@ pub fn operator(settings: &ManifestSettings) -> Vec<Value> {
     if !settings.templates_image.is_empty() {
         arguments.push(format!("--templates-image={}", settings.templates_image));
     }
-    if !settings.builder_image.is_empty() {
-        arguments.push(format!("--builder-image={}", settings.builder_image));
-    }
+    arguments.extend(builder_arguments(settings));
     if settings.ignition_tokens == IgnitionTokens::Optional {
         arguments.push("--ignition-tokens=optional".to_owned());
     }
@@ -86,12 +84,18 @@ pub fn operator(settings: &ManifestSettings) -> Vec<Value> {
     ]
 }
 
+/// Returns the arguments of the builder, which the operator passes on.
+fn builder_arguments(settings: &ManifestSettings) -> Vec<String> {
+    let image = Some(&settings.builder_image).filter(|image| !image.is_empty());
+    let image = image.map(|image| format!("--builder-image={image}"));
+    let kept = settings.keep_builds.map(|kept| format!("--keep-builds={kept}"));
+    image.into_iter().chain(kept).collect()
+}
+
 /// Returns the image builder's Deployment, which exists only while a pool has a MachineOSConfig.
 pub fn builder(settings: &ManifestSettings) -> Vec<Value> {
     let mut arguments = vec!["builder".to_owned()];
-    if !settings.builder_image.is_empty() {
-        arguments.push(format!("--builder-image={}", settings.builder_image));
-    }
+    arguments.extend(builder_arguments(settings));
     arguments.extend(metrics::arguments(METRICS_PORT, settings.tls.as_ref()));
     let mut container = container(
         component::OS_BUILDER,

@@ -30,6 +30,16 @@ pub enum ComposeError {
         field: &'static str,
         value: String,
     },
+    /// A build would succeed without what the config asks for.
+    #[error(
+        "rendered MachineConfig {config:?} has {field} {value}, but no baseOSExtensionsContainerImage to install it from; \
+         set baseOSExtensionsContainerImage in a MachineConfig, or remove {field}"
+    )]
+    NoExtensionsImage {
+        config: String,
+        field: &'static str,
+        value: String,
+    },
     #[error(
         "64k-pages is only supported for aarch64 architecture, but the image of pool {pool:?} is for {architecture}; \
          use another kernelType"
@@ -64,7 +74,9 @@ pub fn compose(
     }
     let mut text = stages(base);
     let extensions_image = &rendered.spec.base_os_extensions_container_image;
-    if !extensions_image.is_empty() {
+    if extensions_image.is_empty() {
+        needs_no_extensions_image(name, rendered, kernel)?;
+    } else {
         let image = image(name, "baseOSExtensionsContainerImage", extensions_image)?;
         text.push_str(&extensions_step(image, rendered, kernel));
     }
@@ -77,6 +89,27 @@ pub fn compose(
         }
     }
     Ok(text)
+}
+
+fn needs_no_extensions_image(
+    name: &str,
+    rendered: &MachineConfig,
+    kernel: KernelType,
+) -> Result<(), ComposeError> {
+    let extensions = &rendered.spec.extensions;
+    let needed = if kernel != KernelType::Default {
+        Some(("kernelType", kernel.as_str().to_owned()))
+    } else {
+        (!extensions.is_empty()).then(|| ("extensions", extensions.join(", ")))
+    };
+    match needed {
+        None => Ok(()),
+        Some((field, value)) => Err(ComposeError::NoExtensionsImage {
+            config: name.to_owned(),
+            field,
+            value,
+        }),
+    }
 }
 
 /// An image is part of instructions, so that a line break in it would add instructions.

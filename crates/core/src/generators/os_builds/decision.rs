@@ -126,7 +126,11 @@ pub fn decide(view: &BuildView<'_>, answers: &RegistryAnswers) -> Result<BuildSt
         .as_ref()
         .is_some_and(|all| all.contains_key(annotation::REBUILD));
     if is_rebuild && state.is_final() {
-        return Ok(delete(build, "a rebuild was requested"));
+        // Its image is not deleted for a build that cannot start.
+        return Ok(match blocked(view, &name) {
+            Some(reason) => BuildStep::Blocked(reason),
+            None => delete(build, "a rebuild was requested"),
+        });
     }
     if let Some(superseded) = superseded(view, &name) {
         return Ok(delete(superseded, "it was superseded"));

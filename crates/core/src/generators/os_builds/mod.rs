@@ -21,7 +21,7 @@ pub use credentials::{CredentialsError, canonical_credentials, empty_credentials
 pub use decision::{BuildStep, BuildView, ImagePresence, RegistryAnswers, RenderedView, decide};
 pub use identity::{IdentityError, machine_os_build, name as build_name};
 pub use job::{BUILD_COMMAND, DIGEST_COMMAND, InputPaths};
-pub use objects::{BuildError, BuildInputs, BuildObjects, builder_image, objects};
+pub use objects::{BuildError, BuildInputs, BuildObjects, objects};
 pub use offline::{OfflineBuild, OfflineObjects, plan as plan_offline};
 pub use rebuild::{ImageInputs, RebuildReason, rebuild_reason};
 pub use reference::{ImageReference, ReferenceError};

@@ -91,11 +91,12 @@ pub enum BuildError {
 }
 
 impl BuildError {
-    /// Whether the user must change the MachineOSConfig before a build can succeed.
+    /// Whether the user must change the MachineOSConfig or the pool's config before a build can succeed.
     pub fn is_final(&self) -> bool {
         matches!(
             self,
-            Self::Compose(ComposeError::Invalid { .. }) | Self::SeveralArchitectures { .. }
+            Self::Compose(ComposeError::Invalid { .. } | ComposeError::NoExtensionsImage { .. })
+                | Self::SeveralArchitectures { .. }
         )
     }
 }
@@ -297,19 +298,4 @@ fn secret(
         )])),
         ..Secret::default()
     })
-}
-
-/// Returns the builder's image from the images of the release.
-pub fn builder_image(images: &ConfigMap) -> Result<String, String> {
-    let name = names::config_map::IMAGES;
-    let json = images.data.as_ref().and_then(|data| data.get("images.json"));
-    let json = json.ok_or_else(|| format!("ConfigMap {name} has no key images.json"))?;
-    let images: Value =
-        serde_json::from_str(json).map_err(|error| format!("ConfigMap {name}: images.json: {error}"))?;
-    let image = images["machineConfigOperator"]
-        .as_str()
-        .filter(|image| !image.is_empty());
-    image
-        .map(str::to_owned)
-        .ok_or_else(|| format!("ConfigMap {name}: images.json has no image machineConfigOperator"))
 }

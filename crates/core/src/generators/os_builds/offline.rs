@@ -12,7 +12,7 @@ use super::architecture::{self, Architecture};
 use super::credentials::empty_credentials;
 use super::decision::{BuildStep, BuildView, ImagePresence, RegistryAnswers, RenderedView, decide};
 use super::identity;
-use super::objects::{BuildInputs, BuildObjects, builder_image, objects};
+use super::objects::{BuildInputs, BuildObjects, objects};
 use super::rebuild::{ImageInputs, rebuild_reason};
 use super::status::{BuildState, build_state};
 use crate::config::pools::NodePools;
@@ -29,7 +29,7 @@ pub struct OfflineObjects {
     pub secrets: Vec<Secret>,
     pub config_maps: Vec<ConfigMap>,
     pub nodes: Vec<Node>,
-    /// The image in which builds run; by default the release's.
+    /// The image in which builds run.
     pub builder_image: Option<String>,
 }
 
@@ -302,17 +302,11 @@ fn build_objects(
         .map_or(secret::GLOBAL_PULL_SECRET_COPY, |reference| {
             reference.name.as_str()
         });
-    let image = match &found.builder_image {
-        Some(image) => image.clone(),
-        None => match config_map_named(config_map::IMAGES) {
-            Some(images) => builder_image(images)?,
-            None if has_secrets => {
-                let name = config_map::IMAGES;
-                return Err(format!("there is no ConfigMap {name}; use --builder-image"));
-            }
-            None => String::new(),
-        },
-    };
+    if found.builder_image.is_none() {
+        warnings.push(
+            "without --builder-image the Job of this plan has no image, and a builder starts no build".to_owned(),
+        );
+    }
     let base_secret = required(base)?;
     let push_secret = required(&config.spec.rendered_image_push_secret.name)?;
     let membership = NodePools::new(&found.pools);
@@ -331,7 +325,7 @@ fn build_objects(
         has_entitlement: secret_named(&secret::entitlement_of(pool_name)).is_some(),
         has_yum_repos: config_map_named(config_map::YUM_REPOS).is_some(),
         has_rpm_keys: secret_named(secret::RPM_KEYS).is_some(),
-        builder_image: &image,
+        builder_image: found.builder_image.as_deref().unwrap_or_default(),
         architectures: &architectures,
         default_architecture,
     };

@@ -61,6 +61,7 @@ fn settings(arguments: &InstallArguments, profile: ClusterProfile) -> ManifestSe
         image: arguments.image.clone(),
         templates_image: arguments.templates_image.clone().unwrap_or_default(),
         builder_image: arguments.builder_image.clone().unwrap_or_default(),
+        keep_builds: arguments.keep_builds,
         api_server_url: arguments.apiserver_url.clone().unwrap_or_default(),
         ignition_tokens: arguments.ignition_tokens.into(),
         log_level: LogLevel::default(),

@@ -9,8 +9,8 @@ use mco_client::text::lasting;
 use crate::output::escape_control_chars;
 use crate::table::Table;
 
-/// Describes the newest build of each pool, with the last lines of its log while it runs and after it failed. Empty
-/// without builds.
+/// Describes the newest build of each pool, with the last lines of its log while it runs and after it failed, or with the
+/// reason why it does not start. Empty without builds.
 pub fn describe(pools: &[PoolOverview]) -> String {
     let builds: Vec<&BuildOverview> = pools.iter().filter_map(|pool| pool.build.as_ref()).collect();
     if builds.is_empty() {
@@ -28,7 +28,7 @@ pub fn describe(pools: &[PoolOverview]) -> String {
     let mut text = format!("\n{table}");
     for build in builds
         .into_iter()
-        .filter(|build| build.is_running || build.has_failed)
+        .filter(|build| build.is_running || build.has_failed || build.cannot_start)
     {
         let failure = build.failure.as_deref().unwrap_or_default();
         let lines = failure.lines().chain(build.log.iter().map(String::as_str));
@@ -51,6 +51,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_build_that_cannot_start_says_why() {
+        let build: MachineOSBuild = serde_json::from_value(json!({"metadata": {
+            "name": "worker-1",
+            "labels": {"machineconfiguration.openshift.io/target-machine-config-pool": "worker"},
+            "annotations": {"mco.dev/build-failure": "secret push from worker is not found"},
+        }}))
+        .unwrap();
+        let pool: MachineConfigPool = serde_json::from_value(json!({"metadata": {"name": "worker"}})).unwrap();
+        let now = "2026-01-01T00:01:30Z".parse().unwrap();
+        let mut pools = overview(&RolloutView::new(&[pool], []), [], now);
+        build_status::attach(&mut pools, &build_status::overviews([&build], now));
+        let text = describe(&pools);
+        assert!(text.contains("pending"), "{text}");
+        assert!(
+            text.ends_with("\nworker:\n  secret push from worker is not found\n"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn the_newest_build_of_each_pool_is_shown_with_its_log() {

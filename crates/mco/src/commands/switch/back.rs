@@ -122,6 +122,7 @@ pub fn any_settings() -> ManifestSettings {
         image: String::new(),
         templates_image: String::new(),
         builder_image: String::new(),
+        keep_builds: None,
         api_server_url: String::new(),
         ignition_tokens: IgnitionTokens::Required,
         log_level: LogLevel::default(),

@@ -227,6 +227,7 @@ fn start_builder(
     let local = mco_builder::local::LocalBuilds {
         directory: directory.path().join("builds"),
         program: std::env::current_exe().context("cannot find this program")?,
+        tool: mco_builder::build::BuildTool::installed,
     };
     let builds = mco_builder::local::run(control_plane.client("builder"), local, components.stop.clone());
     components.start("the image builds", async move { Ok(builds.await?) });
