@@ -33,7 +33,7 @@ def lasting_node(system):
 
 @finding("S10", "an installed daemon that makes its own node control plane")
 def control_plane_label(_system):
-    manifests = run("install", "--with-operands", "--base", "openshift").stdout
+    manifests = run("install", "--image", "localhost/mco:1", "--with-operands", "--base", "openshift").stdout
     policies = [document for document in manifests.split("\n---\n")
                 if "\nkind: ValidatingAdmissionPolicy\n" in f"\n{document}"
                 and "name: machine-config-daemon-writes-its-own-node\n" in document]

@@ -63,7 +63,7 @@ def open_ignition_server(system):
             process.wait()
             log.close()
     require(status in (401, 403), "mco server --tokens serves configs to a client without one")
-    server = next((text for text in run("install", "--with-operands", "--base", "openshift").stdout.split("\n---")
+    server = next((text for text in run("install", "--image", "localhost/mco:1", "--with-operands", "--base", "openshift").stdout.split("\n---")
                    if "machine-config-server" in text and "kind: DaemonSet" in text), "")
     require("--tokens=" in server, "the installed Ignition server has no tokens")
     require("--listen" in run("server", "--help").stdout, "mco server cannot be bound to an address")

@@ -70,7 +70,19 @@ fn request_timeout(text: &str) -> Result<RequestTimeout, String> {
 
 impl Connection {
     pub async fn client(&self) -> anyhow::Result<Client> {
-        let config = self.config().await?;
+        Self::client_of(self.config().await?)
+    }
+
+    /// Returns a client for responses that end only with the user's patience, such as a followed log.
+    pub async fn streaming_client(&self) -> anyhow::Result<Client> {
+        let mut config = self.config().await?;
+        if self.request_timeout.is_none() {
+            config.read_timeout = None;
+        }
+        Self::client_of(config)
+    }
+
+    fn client_of(config: Config) -> anyhow::Result<Client> {
         let cluster_url = config.cluster_url.to_string();
         let builder = ClientBuilder::try_from(config)?;
         Ok(if log::shows_requests() {
@@ -94,6 +106,8 @@ impl Connection {
             Some(RequestTimeout(timeout)) => timeout,
             None => Some(READ_TIMEOUT),
         };
+        // Otherwise the time for which a pooled connection was idle counts too.
+        config.reset_reader_on_write = true;
         if let Some(user) = &self.impersonate {
             config.auth_info.impersonate = Some(user.clone());
             config.auth_info.impersonate_groups = Some(self.impersonate_groups.clone());

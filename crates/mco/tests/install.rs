@@ -300,3 +300,41 @@ fn the_other_implementation_is_not_uninstalled() {
     assert!(refused.contains("another implementation"), "{refused}");
     assert!(cluster.get(&foreign).is_some());
 }
+
+fn mco(arguments: &[&str]) -> std::process::Output {
+    std::process::Command::new(env!("CARGO_BIN_EXE_mco"))
+        .args(arguments)
+        .env("KUBECONFIG", "/dev/null")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn an_installation_without_an_image_named_one_that_no_node_can_pull() {
+    let refused = mco(&["install", "--base", "none"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused).contains("--image <IMAGE>"), "{}", text(&refused));
+    let removal = mco(&["install", "--removal"]);
+    assert_eq!(removal.status.code(), Some(0), "{}", text(&removal));
+}
+
+#[test]
+fn packages_replace_the_image_of_all_components_at_once_and_name_the_way_to_uninstall() {
+    let scratch = tempfile::tempdir().unwrap();
+    let package = |kind: &str| {
+        let directory = scratch.path().join(kind);
+        let path = directory.to_str().unwrap();
+        let image = ["install", "--image", "registry.example.com/mco:1"];
+        let written = mco(&[&image[..], &[&format!("--{kind}"), path][..]].concat());
+        assert_eq!(written.status.code(), Some(0), "{}", text(&written));
+        directory
+    };
+    let base = package("kustomize");
+    let operator = std::fs::read_to_string(base.join("deployment-machine-config-operator.yaml")).unwrap();
+    assert!(operator.contains("image: registry.example.com/mco:1"), "{operator}");
+    assert!(!operator.contains("--image="), "{operator}");
+    assert!(!operator.contains("--base="), "{operator}");
+
+    let notes = std::fs::read_to_string(package("helm").join("templates/NOTES.txt")).unwrap();
+    assert!(notes.contains("mco uninstall"), "{notes}");
+}

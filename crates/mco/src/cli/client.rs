@@ -313,11 +313,16 @@ Examples:
 Writes MachineConfig 99-POOL-restart with the file /etc/mco-restarted-at, which
 holds the time. The ordinary rollout follows: within maxUnavailable each node
 is drained and rebooted. Delete that MachineConfig to remove the file, with
-another rollout. Exit code 3 with --dry-run.")]
+another rollout. Pools that select the MachineConfigs of this pool too, as
+custom pools do with those of worker, restart with it: the command refuses
+unless --with-inheriting is given. Exit code 3 with --dry-run.")]
 pub struct RestartArguments {
     /// The pool.
     #[arg(value_name = "POOL", add = ArgValueCompleter::new(pools))]
     pub pool: String,
+    /// Also restart the nodes of pools that select this pool's MachineConfigs.
+    #[arg(long)]
+    pub with_inheriting: bool,
     /// Do not ask for confirmation.
     #[arg(short, long, conflicts_with = "dry_run")]
     pub yes: bool,

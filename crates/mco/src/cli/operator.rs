@@ -37,9 +37,9 @@ pub struct OperatorArguments {
     #[command(subcommand)]
     pub command: Option<OperatorCommand>,
     /// Also run the controller, the servers and the daemons in the cluster, from --image.
-    #[arg(long, requires = "image")]
+    #[arg(long)]
     pub deploy: bool,
-    /// The image with this program.
+    /// The image with this program. In a pod, the default is the image of the Deployment machine-config-operator.
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
     /// Have the controller use the templates of this image, in /etc/mcc/templates, instead of its own.
@@ -225,9 +225,9 @@ check failed, 3 objects would be created or changed.")]
     reason = "each is a switch of the command line"
 )]
 pub struct InstallArguments {
-    /// The image with this program.
-    #[arg(long, value_name = "IMAGE", default_value = concat!("localhost/mco:", env!("CARGO_PKG_VERSION")))]
-    pub image: String,
+    /// The image with this program, which the nodes can pull; scripts/build-image of the source builds it.
+    #[arg(long, value_name = "IMAGE", required_unless_present = "removal")]
+    pub image: Option<String>,
     /// Have the controller use the templates of this image, in /etc/mcc/templates, instead of its own.
     #[arg(long, value_name = "IMAGE")]
     pub templates_image: Option<String>,

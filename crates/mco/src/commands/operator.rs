@@ -4,7 +4,8 @@ mod bootstrap;
 
 use anyhow::Context;
 use futures::TryFutureExt as _;
-use kube::Client;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{Api, Client};
 use mco_api::vocabulary::names;
 use mco_operator::{MetricsAccess, OperandMode, OperatorOptions, Webhook};
 use tokio_util::sync::CancellationToken;
@@ -32,7 +33,12 @@ pub fn run(arguments: OperatorArguments) -> anyhow::Result<CommandOutcome> {
 
 async fn operate(arguments: OperatorArguments, log: Log, stop: CancellationToken) -> anyhow::Result<()> {
     let client = Client::try_from(arguments.connection.component_config().await?)?;
-    let options = options(&arguments);
+    let image = match (&arguments.image, arguments.deploy) {
+        (Some(image), _) => image.clone(),
+        (None, false) => String::new(),
+        (None, true) => own_image(&client).await?,
+    };
+    let options = options(&arguments, image);
     tokio::spawn(log.follow(options.log_levels.subscribe(), |levels| levels.operator));
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
@@ -44,10 +50,31 @@ async fn operate(arguments: OperatorArguments, log: Log, stop: CancellationToken
     leader::lead(client.clone(), names::NAMESPACE, LEASE, &election, stop, work).await
 }
 
-fn options(arguments: &OperatorArguments) -> OperatorOptions {
+/// Returns the image of the operator's Deployment, so that a tool that replaces images updates all components at once.
+async fn own_image(client: &Client) -> anyhow::Result<String> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), names::NAMESPACE);
+    let name = names::component::OPERATOR;
+    let found = deployments.get_opt(name).await.context("cannot read the image to deploy")?;
+    found.and_then(operator_image).with_context(|| {
+        format!(
+            "there is no Deployment {}/{name} whose image could be deployed; specify one with --image",
+            names::NAMESPACE
+        )
+    })
+}
+
+fn operator_image(deployment: Deployment) -> Option<String> {
+    let containers = deployment.spec?.template.spec?.containers;
+    let operator = containers
+        .into_iter()
+        .find(|container| container.name == names::component::OPERATOR);
+    operator?.image.filter(|image| !image.is_empty())
+}
+
+fn options(arguments: &OperatorArguments, image: String) -> OperatorOptions {
     OperatorOptions {
         release_version: arguments.release_version.clone(),
-        image: arguments.image.clone().unwrap_or_default(),
+        image,
         templates_image: arguments.templates_image.clone().unwrap_or_default(),
         builder_image: arguments.builder_image.clone().unwrap_or_default(),
         keep_builds: arguments.keep_builds,
@@ -71,5 +98,26 @@ fn options(arguments: &OperatorArguments) -> OperatorOptions {
             MetricsAccess::Open
         },
         ..OperatorOptions::new(VERSION)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operator_deploys_the_image_of_its_own_container() {
+        let deployment = |name: &str, image: &str| -> Deployment {
+            serde_json::from_value(serde_json::json!({"spec": {"selector": {}, "template": {"spec": {"containers": [
+                {"name": "sidecar", "image": "registry.example.com/sidecar:1"},
+                {"name": name, "image": image},
+            ]}}}}))
+            .unwrap()
+        };
+        let own = operator_image(deployment("machine-config-operator", "registry.example.com/mco:2"));
+        assert_eq!(own.as_deref(), Some("registry.example.com/mco:2"));
+        assert_eq!(operator_image(deployment("other", "registry.example.com/mco:2")), None);
+        assert_eq!(operator_image(deployment("machine-config-operator", "")), None);
+        assert_eq!(operator_image(Deployment::default()), None);
     }
 }

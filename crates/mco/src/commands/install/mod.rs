@@ -58,7 +58,7 @@ pub fn run(arguments: &InstallArguments) -> anyhow::Result<CommandOutcome> {
 
 fn settings(arguments: &InstallArguments, profile: ClusterProfile) -> ManifestSettings {
     ManifestSettings {
-        image: arguments.image.clone(),
+        image: arguments.image.clone().unwrap_or_default(),
         templates_image: arguments.templates_image.clone().unwrap_or_default(),
         builder_image: arguments.builder_image.clone().unwrap_or_default(),
         keep_builds: arguments.keep_builds,

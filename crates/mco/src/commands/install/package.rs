@@ -46,6 +46,9 @@ The operator is installed, and no node has changed. Next:
   1. Create a MachineConfigPool that selects nodes.
   2. See what its config would change on them:  mco adopt
   3. Adopt them:                                mco adopt NODE --yes
+
+To remove the installation, run \"mco uninstall\" before \"helm uninstall\": helm deletes the operator, and leaves finalizers
+on MachineConfigs and KubeletConfigs, with which they can never be deleted, and cordons, taints and annotations on nodes.
 ";
 
 /// Writes a Helm chart. What Helm's values cannot change is as `settings` say.
@@ -95,7 +98,14 @@ pub fn write_base(directory: &Path, settings: &ManifestSettings) -> anyhow::Resu
         let name = format!("crds/{}.yaml", definition.spec.names.plural);
         files.insert(name, goyaml::to_string(&serde_json::to_value(&definition)?));
     }
-    for object in manifests::operator_installation(settings) {
+    for mut object in manifests::operator_installation(settings) {
+        if let Some(arguments) = object
+            .pointer_mut("/spec/template/spec/containers/0/args")
+            .and_then(Value::as_array_mut)
+        {
+            // An overlay replaces the image of the container only; without the argument the operator uses that one.
+            arguments.retain(|argument| !argument.as_str().is_some_and(|text| text.starts_with("--image=")));
+        }
         files.insert(format!("{}.yaml", key(&object)), goyaml::to_string(&object));
     }
     let resources: Vec<&String> = files.keys().collect();
@@ -103,19 +113,6 @@ pub fn write_base(directory: &Path, settings: &ManifestSettings) -> anyhow::Resu
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": resources,
-        // The operator starts the other components from its own image.
-        "replacements": [{
-            "source": {
-                "kind": "Deployment",
-                "name": "machine-config-operator",
-                "fieldPath": "spec.template.spec.containers.0.image",
-            },
-            "targets": [{
-                "select": {"kind": "Deployment", "name": "machine-config-operator"},
-                "fieldPaths": ["spec.template.spec.containers.0.args.2"],
-                "options": {"delimiter": "=", "index": 1},
-            }],
-        }],
     });
     files.insert("kustomization.yaml".to_owned(), goyaml::to_string(&kustomization));
     write(directory, &files, "kubectl apply --server-side -k DIR")

@@ -48,10 +48,15 @@ struct NodeTroubleReport {
 
 pub fn run(arguments: &cli::NodeArguments) -> anyhow::Result<CommandOutcome> {
     runtime::block_on(async move {
-        let client = arguments.query.connection.client().await?;
+        let connection = &arguments.query.connection;
         if arguments.logs {
+            let client = match arguments.follow {
+                true => connection.streaming_client().await?,
+                false => connection.client().await?,
+            };
             return logs::print(&client, arguments).await;
         }
+        let client = connection.client().await?;
         let now = Timestamp::now();
         let report = read(&client, &arguments.name, now).await?;
         output::show(arguments.query.output.format.as_ref(), &report, || {

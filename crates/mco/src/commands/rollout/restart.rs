@@ -1,9 +1,11 @@
 //! `mco rollout restart`: reboots the nodes of a pool as a rollout, by a MachineConfig of its own.
 
+use std::collections::BTreeMap;
+
 use anyhow::bail;
 use jiff::Timestamp;
-use kube::Api;
-use kube::api::Patch;
+use kube::api::{ListParams, Patch};
+use kube::{Api, ResourceExt as _};
 use mco_api::vocabulary::labels;
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_client::forecast::Edit;
@@ -25,6 +27,19 @@ pub async fn run(arguments: &RestartArguments) -> anyhow::Result<CommandOutcome>
     let read = pools.get(&arguments.pool).await;
     let pool = to_cli_error(read, &format!("read pool {}", arguments.pool))?;
     let config = machine_config(&pool, &arguments.pool, Timestamp::now())?;
+    let others = other_pools(
+        &to_cli_error(pools.list(&ListParams::default()).await, "list the pools")?.items,
+        &arguments.pool,
+        &config["metadata"]["labels"],
+    )?;
+    if !others.is_empty() && !arguments.with_inheriting {
+        bail!(
+            "pool {} shares its MachineConfigs with {}, whose nodes would restart too; add --with-inheriting to restart \
+             all of them",
+            arguments.pool,
+            others.join(", ")
+        );
+    }
     let name = config["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let edit = Edit::Apply(Manifest {
         origin: ManifestOrigin {
@@ -95,9 +110,54 @@ fn machine_config(pool: &MachineConfigPool, name: &str, now: Timestamp) -> anyho
     }))
 }
 
+/// Returns the other pools that select a MachineConfig with these labels, and have nodes.
+fn other_pools(
+    pools: &[MachineConfigPool],
+    restarted: &str,
+    config_labels: &Value,
+) -> anyhow::Result<Vec<String>> {
+    let config_labels: BTreeMap<String, String> = serde_json::from_value(config_labels.clone())?;
+    let mut others = Vec::new();
+    for pool in pools.iter().filter(|pool| pool.name_any() != restarted) {
+        let Some(selector) = &pool.spec.machine_config_selector else {
+            continue;
+        };
+        let has_nodes = pool.status.as_ref().is_some_and(|status| status.machine_count > 0);
+        if has_nodes && Selector::parse(selector)?.matches(Some(&config_labels)) {
+            others.push(pool.name_any());
+        }
+    }
+    Ok(others)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_restart_of_worker_restarted_the_pools_that_inherit_from_it_too() {
+        let pool = |name: &str, roles: &[&str], nodes: i32| -> MachineConfigPool {
+            serde_json::from_value(json!({
+                "metadata": {"name": name},
+                "spec": {"machineConfigSelector": {"matchExpressions": [
+                    {"key": labels::ROLE, "operator": "In", "values": roles}]}},
+                "status": {"machineCount": nodes},
+            }))
+            .unwrap()
+        };
+        let pools = [
+            pool("worker", &["worker"], 3),
+            pool("infra", &["worker", "infra"], 2),
+            pool("empty", &["worker", "empty"], 0),
+            pool("master", &["master"], 3),
+        ];
+        let labels_of = |role: &str| json!({labels::ROLE: role});
+        assert_eq!(
+            other_pools(&pools, "worker", &labels_of("worker")).unwrap(),
+            ["infra"]
+        );
+        assert!(other_pools(&pools, "infra", &labels_of("infra")).unwrap().is_empty());
+    }
 
     #[test]
     fn a_restart_is_for_the_nodes_of_its_pool() {
