@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints one line per suite, and fails unless the failures are exactly those that are expected.
+"""Prints one line per suite, and fails unless the failures are exactly those that are expected, and enough tests pass.
 
 usage: report.py EXPECTED RESULTS SUITE...
 """
@@ -10,14 +10,23 @@ import re
 import sys
 
 
-def expected_failures(path):
-    """Returns the reasons by suite and test. A line of the file is "suite | test | reason"."""
-    reasons = {}
+# In the place of a test's name: the number that must pass.
+MINIMUM = "at least"
+
+
+def expectations(path):
+    """Returns the reasons by suite and test, and how many tests of each suite must pass.
+
+    A line of the file is "suite | test | reason" or "suite | at least | number"."""
+    reasons, minimums = {}, {}
     for line in path.read_text().splitlines():
         if line.strip() and not line.startswith("#"):
             suite, test, reason = (part.strip() for part in line.split(" | ", 2))
-            reasons.setdefault(suite, {})[test] = reason
-    return reasons
+            if test == MINIMUM:
+                minimums[suite] = int(reason)
+            else:
+                reasons.setdefault(suite, {})[test] = reason
+    return reasons, minimums
 
 
 def ginkgo_results(path):
@@ -57,15 +66,21 @@ def results_of(directory, suite):
 
 
 def main():
-    expected, directory, suites = expected_failures(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), sys.argv[3:]
+    expected, minimums = expectations(pathlib.Path(sys.argv[1]))
+    directory, suites = pathlib.Path(sys.argv[2]), sys.argv[3:]
     wrong = []
     for suite in suites:
         results = results_of(directory, suite)
         reasons = expected.get(suite, {})
         count = {state: sum(result == state for result in results.values()) for state in ("passed", "failed", "pending")}
         print(f"{suite:<28} {count['passed']:>4} passed {count['failed']:>3} failed {count['pending']:>3} pending")
+        log = f"{directory}/{suite.replace('/', '_')}.log"
         if not results:
-            wrong.append(f"{suite}: no result; see {directory}/{suite.replace('/', '_')}.log")
+            wrong.append(f"{suite}: no result; see {log}")
+        elif suite not in minimums:
+            wrong.append(f"{suite}: expected.txt has no number of tests that must pass; {count['passed']} did")
+        elif count["passed"] < minimums[suite]:
+            wrong.append(f"{suite}: {count['passed']} tests passed, at least {minimums[suite]} must; see {log}")
         for test in sorted(test for test, state in results.items() if state == "failed"):
             if test not in reasons:
                 wrong.append(f"{suite}: failed, and is not expected to: {test}")

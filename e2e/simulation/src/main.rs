@@ -1,6 +1,8 @@
 //! A fleet in one thread: the controllers, the API server and the daemons of simulated nodes, with a simulated clock and
 //! connections that fail. Everything follows from a seed, so that a failure can be repeated.
 
+mod attempt;
+mod convergence;
 mod determinism;
 mod link;
 mod search;
@@ -13,7 +15,7 @@ use std::process::ExitCode;
 
 use anstream::{eprintln, println};
 use clap::Parser;
-use story::{Fault, Plant, Story};
+use story::{Fault, MASTERS, Plant, Story};
 
 /// Simulates clusters and checks invariants after every write.
 #[derive(Debug, Parser)]
@@ -22,6 +24,7 @@ Examples:
   simulation --seed 7                  plays the story of one seed; if it fails, looks for the shortest one
   simulation --seed 0 --count 200      plays 200 stories
   simulation --seed 7 --log            also prints the writes of a story that succeeds
+  simulation --seed 7 --nodes 50       plays the story with 47 workers
 
 Exit code 0 if every story succeeds, 1 if one fails.")]
 pub struct Arguments {
@@ -31,9 +34,9 @@ pub struct Arguments {
     /// The number of seeds.
     #[arg(long, default_value_t = 1)]
     count: u64,
-    /// The number of workers.
-    #[arg(long, default_value_t = 8)]
-    workers: usize,
+    /// The number of nodes, three of them in the control plane.
+    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u16).range(4..=1_000))]
+    nodes: u16,
     /// Leaves out incidents, by number.
     #[arg(long, value_delimiter = ',')]
     without: Vec<usize>,
@@ -43,6 +46,9 @@ pub struct Arguments {
     /// Brings about a violation, to show that it is found.
     #[arg(long)]
     plant: Option<Plant>,
+    /// Seconds until a story that has not ended counts as failed.
+    #[arg(long, default_value_t = 600)]
+    timeout: u64,
     /// Prints the last writes.
     #[arg(long)]
     log: bool,
@@ -68,17 +74,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn story(arguments: &Arguments) -> Story {
-    let without: BTreeSet<usize> = arguments.without.iter().copied().collect();
-    let story = Story::new(
-        arguments.seed,
-        arguments.workers,
-        &without,
-        &arguments.without_faults,
-    );
-    Story {
-        plant: arguments.plant,
-        ..story
+impl Arguments {
+    fn story(&self, seed: u64, without: &[usize], without_faults: &[Fault]) -> Story {
+        let without: BTreeSet<usize> = without.iter().copied().collect();
+        let workers = usize::from(self.nodes).saturating_sub(MASTERS);
+        Story {
+            plant: self.plant,
+            ..Story::new(seed, workers, &without, without_faults)
+        }
     }
 }
 
@@ -90,7 +93,8 @@ fn play(arguments: &Arguments) -> anyhow::Result<bool> {
             .with_ansi(false)
             .init();
     }
-    let report = simulate::play(story(arguments))?;
+    let story = arguments.story(arguments.seed, &arguments.without, &arguments.without_faults);
+    let report = simulate::play(story)?;
     if arguments.log || report.violation.is_some() {
         for line in &report.lines {
             println!("{line}");

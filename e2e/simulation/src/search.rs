@@ -1,24 +1,52 @@
-//! Plays stories in processes of their own, and shortens those that fail.
+//! Plays many stories, and shortens those that fail.
 
-use std::process::{Command, Output};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::available_parallelism;
 use std::time::Instant;
 
 use anstream::println;
-use anyhow::Context as _;
 
 use crate::Arguments;
-use crate::story::{Fault, Story};
+use crate::attempt::Attempt;
+use crate::story::Fault;
+
+/// At most so many failures are shortened.
+const SHORTENED: usize = 3;
+
+/// What all stories have in common.
+#[derive(Default)]
+struct Results {
+    failed: BTreeMap<u64, Attempt>,
+    requests: u64,
+    failures: u64,
+    /// Why a story could not be played at all.
+    problem: Option<anyhow::Error>,
+}
+
+impl Results {
+    fn add(&mut self, arguments: &Arguments, seed: u64, played: anyhow::Result<Attempt>) {
+        match played {
+            Ok(attempt) => {
+                self.requests += attempt.count("requests");
+                self.failures += attempt.count("failures");
+                if attempt.failure.is_some() {
+                    self.failed.insert(seed, attempt);
+                } else if arguments.count == 1 {
+                    anstream::print!("{}", attempt.text);
+                }
+            }
+            Err(error) => self.problem = Some(error),
+        }
+    }
+}
 
 /// Plays all seeds. Returns whether every story succeeds.
 pub fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     let start = Instant::now();
     let next = AtomicU64::new(0);
-    let failed: Mutex<Vec<u64>> = Mutex::default();
-    let problem: Mutex<Option<anyhow::Error>> = Mutex::default();
-    let (requests, failures) = (AtomicU64::new(0), AtomicU64::new(0));
+    let results: Mutex<Results> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..available_parallelism().map_or(1, std::num::NonZero::get) {
             scope.spawn(|| {
@@ -28,126 +56,48 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<bool> {
                         return;
                     }
                     let seed = arguments.seed + number;
-                    match Attempt::play(arguments, seed, &arguments.without, &arguments.without_faults) {
-                        Ok(attempt) => {
-                            requests.fetch_add(attempt.count("requests"), Ordering::Relaxed);
-                            failures.fetch_add(attempt.count("failures"), Ordering::Relaxed);
-                            if arguments.count == 1 && attempt.violation().is_none() {
-                                anstream::print!("{}", attempt.text);
-                            }
-                            if attempt.violation().is_some() {
-                                lock(&failed).push(seed);
-                            }
-                        }
-                        Err(error) => *lock(&problem) = Some(error),
-                    }
+                    let played =
+                        Attempt::play(arguments, seed, &arguments.without, &arguments.without_faults);
+                    let mut results = results.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    results.add(arguments, seed, played);
                 }
             });
         }
     });
-    if let Some(error) = lock(&problem).take() {
-        return Err(error);
-    }
-    let mut failed = std::mem::take(&mut *lock(&failed));
-    failed.sort_unstable();
-    for seed in failed.iter().take(SHORTENED) {
-        shorten(arguments, *seed)?;
+    let results = results
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let seeds: Vec<u64> = results.failed.keys().copied().collect();
+    for (number, (seed, attempt)) in results.failed.into_iter().enumerate() {
+        // Each attempt to shorten a story that hangs would take as long as the timeout.
+        if number < SHORTENED && !attempt.is_timed_out {
+            shorten(arguments, seed, attempt)?;
+        } else {
+            print_failure(&attempt, seed);
+            print_command(arguments, seed, &arguments.without, &arguments.without_faults);
+        }
     }
     println!(
-        "{} stories, {} failed {failed:?}, {} requests, {} failures of requests and watches, {:.0?}",
+        "{} stories, {} failed {seeds:?}, {} requests, {} failures of requests and watches, {:.0?}",
         arguments.count,
-        failed.len(),
-        requests.load(Ordering::Relaxed),
-        failures.load(Ordering::Relaxed),
+        seeds.len(),
+        results.requests,
+        results.failures,
         start.elapsed()
     );
-    Ok(failed.is_empty())
-}
-
-/// At most so many failures are shortened.
-const SHORTENED: usize = 3;
-
-/// The result of one process.
-struct Attempt {
-    text: String,
-}
-
-impl Attempt {
-    fn play(arguments: &Arguments, seed: u64, without: &[usize], faults: &[Fault]) -> anyhow::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--only", "--seed", &seed.to_string()]);
-        command.args(["--workers", &arguments.workers.to_string()]);
-        if arguments.log {
-            command.arg("--log");
-        }
-        if let Some(plant) = arguments.plant {
-            let value = clap::ValueEnum::to_possible_value(&plant);
-            command.args(["--plant", value.as_ref().map_or("", |value| value.get_name())]);
-        }
-        if !without.is_empty() {
-            let numbers: Vec<String> = without.iter().map(ToString::to_string).collect();
-            command.args(["--without", &numbers.join(",")]);
-        }
-        if !faults.is_empty() {
-            let names: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            command.args(["--without-faults", &names.join(",")]);
-        }
-        let Output {
-            status,
-            stdout,
-            stderr,
-        } = command.output().context("starting the simulation")?;
-        let text = String::from_utf8_lossy(&stdout).into_owned();
-        let errors = String::from_utf8_lossy(&stderr);
-        anyhow::ensure!(
-            matches!(status.code(), Some(0 | 1)) && text.contains("digest"),
-            "the simulation of seed {seed} ended with {status}: {text}{errors}"
-        );
-        Ok(Self { text })
-    }
-
-    fn last(&self) -> &str {
-        self.text.lines().last().unwrap_or_default()
-    }
-
-    fn violation(&self) -> Option<&str> {
-        let (_, violation) = self.last().split_once(" digest ")?;
-        let (_, violation) = violation.split_once(": ")?;
-        (violation != "ok").then_some(violation)
-    }
-
-    /// The kind of the violation, without names.
-    fn kind(&self) -> Option<String> {
-        let kept = |word: &&str| !word.contains(|letter: char| letter.is_ascii_digit());
-        let violation = self.violation()?.split(" (after").next()?;
-        Some(violation.split(' ').filter(kept).collect::<Vec<_>>().join(" "))
-    }
-
-    /// Returns the number before a word of the last line.
-    fn count(&self, word: &str) -> u64 {
-        let words: Vec<&str> = self.last().split([' ', ',']).collect();
-        let index = words.iter().position(|found| *found == word);
-        let number = index.and_then(|index| words.get(index.checked_sub(1)?));
-        number.and_then(|number| number.parse().ok()).unwrap_or_default()
+    match results.problem {
+        Some(error) => Err(error),
+        None => Ok(seeds.is_empty()),
     }
 }
 
 /// Leaves out incidents and kinds of failures as long as the story fails in the same way, and prints what is left.
-fn shorten(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
+fn shorten(arguments: &Arguments, seed: u64, mut shortest: Attempt) -> anyhow::Result<()> {
     let mut without = arguments.without.clone();
     let mut faults = arguments.without_faults.clone();
-    let play = |without: &[usize], faults: &[Fault]| Attempt::play(arguments, seed, without, faults);
-    let mut shortest = play(&without, &faults)?;
     let kind = shortest.kind();
-    let of = |without: &[usize], faults: &[Fault]| {
-        Story::new(
-            seed,
-            arguments.workers,
-            &without.iter().copied().collect(),
-            faults,
-        )
-    };
-    for fault in of(&without, &faults).faults {
+    let play = |without: &[usize], faults: &[Fault]| Attempt::play(arguments, seed, without, faults);
+    for fault in arguments.story(seed, &without, &faults).faults {
         faults.push(fault);
         let attempt = play(&without, &faults)?;
         if attempt.kind() == kind {
@@ -156,7 +106,7 @@ fn shorten(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
             faults.pop();
         }
     }
-    for (number, ..) in of(&without, &faults).incidents {
+    for (number, ..) in arguments.story(seed, &without, &faults).incidents {
         without.push(number);
         let attempt = play(&without, &faults)?;
         if attempt.kind() == kind {
@@ -165,8 +115,8 @@ fn shorten(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
             without.pop();
         }
     }
-    let story = of(&without, &faults);
-    println!("seed {seed} fails: {}", shortest.violation().unwrap_or_default());
+    let story = arguments.story(seed, &without, &faults);
+    print_failure(&shortest, seed);
     let kinds: Vec<String> = story.faults.iter().map(ToString::to_string).collect();
     println!("  failures of requests: {}", kinds.join(", "));
     for (number, at, incident) in &story.incidents {
@@ -176,21 +126,20 @@ fn shorten(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
     for line in shortest.text.lines() {
         println!("    {line}");
     }
-    let mut command = format!("simulation --seed {seed} --workers {}", arguments.workers);
-    if !without.is_empty() {
-        let numbers: Vec<String> = without.iter().map(ToString::to_string).collect();
-        command.push_str(" --without ");
-        command.push_str(&numbers.join(","));
-    }
-    if !faults.is_empty() {
-        let names: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        command.push_str(" --without-faults ");
-        command.push_str(&names.join(","));
-    }
-    println!("  again: {command}");
+    print_command(arguments, seed, &without, &faults);
     Ok(())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn print_failure(attempt: &Attempt, seed: u64) {
+    println!(
+        "seed {seed} fails: {}",
+        attempt.failure.as_deref().unwrap_or_default()
+    );
+}
+
+/// Prints the command that repeats a story, for a shell in the repository.
+fn print_command(arguments: &Arguments, seed: u64, without: &[usize], faults: &[Fault]) {
+    let profile = if cfg!(debug_assertions) { "" } else { "--release " };
+    let story = arguments.of(seed, without, faults).join(" ");
+    println!("  again: cargo run {profile}-p mco-simulation -- {story}");
 }

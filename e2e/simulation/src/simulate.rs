@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -20,6 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::convergence::{POOLS, unfinished};
 use crate::determinism;
 use crate::link::Link;
 use crate::story::{CHAOS, Incident, Plant, Story};
@@ -27,11 +29,11 @@ use crate::world::{Report, World};
 
 const VERSION: &str = "v-simulation";
 const NAMESPACE: &str = "openshift-machine-config-operator";
-const POOLS: [&str; 2] = ["master", "worker"];
-/// The drain record, which is removed with the cordon.
-const RECORD: &str = "machineconfiguration.openshift.io/drain-record";
+const LEASE: &str = "machine-config-controller";
 /// How long the cluster may take to converge after the last incident.
 const CONVERGENCE: Duration = Duration::from_hours(1);
+/// The same for many workers, of which one at a time may be updated.
+const CONVERGENCE_PER_WORKER: Duration = Duration::from_mins(3);
 /// When a violation is planted.
 const PLANTED: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_secs(5);
@@ -146,6 +148,12 @@ impl Cast {
         sleep_until(end).await;
         self.calm().await?;
         self.converge().await;
+        if self.world.story.plant == Some(Plant::StuckRender) {
+            // The pools stay at rest, on a target without this config.
+            self.controllers.iter_mut().for_each(Replica::kill);
+            self.write_config(1_000, "worker").await?;
+            self.converge().await;
+        }
         Ok(())
     }
 
@@ -188,19 +196,27 @@ impl Cast {
         let replica = &mut self.controllers[number];
         replica.kill();
         let client = replica.link.client();
+        let name = format!("controller-{number}");
         replica.task = Some(tokio::spawn(async move {
             // A replica that has lost the lease is restarted by the kubelet.
             loop {
                 let election = LeaderElection {
                     namespace: NAMESPACE,
-                    lease: "machine-config-controller",
+                    lease: LEASE,
                     duration: Duration::from_secs(15),
                 };
-                let work = |stop| mco_controllers::run(client.clone(), Options::new(VERSION, VERSION), stop);
+                let work = |stop| {
+                    let leadership = world.lead(&name);
+                    let running = mco_controllers::run(client.clone(), Options::new(VERSION, VERSION), stop);
+                    async move {
+                        let _leadership = leadership;
+                        running.await
+                    }
+                };
                 let led = leader::lead(client.clone(), election, CancellationToken::new(), work).await;
                 match led {
-                    Ok(()) => world.log(format!("controller-{number} lost the lease"), true),
-                    Err(error) => world.violate(format!("controller-{number} ended: {error}")),
+                    Ok(()) => world.log(format!("{name} lost the lease"), true),
+                    Err(error) => world.violate(format!("{name} ended: {error}")),
                 }
                 sleep(Duration::from_secs(2)).await;
             }
@@ -335,6 +351,24 @@ impl Cast {
                 }
                 self.write_config(1_000, "worker").await?;
             }
+            Plant::TwoLeaders => self.release_lease_of_leader().await?,
+            #[expect(clippy::panic, reason = "a panic is what is planted")]
+            Plant::Panic => panic!("planted"),
+            Plant::Hang => std::future::pending().await,
+            // Planted when the cluster is at rest.
+            Plant::StuckRender => {}
+        }
+        Ok(())
+    }
+
+    /// Another client releases the lease again and again, so that the other replica acquires it before the leader renews
+    /// it.
+    async fn release_lease_of_leader(&self) -> anyhow::Result<()> {
+        let leases: Api<Lease> = Api::namespaced(self.admin.clone(), NAMESPACE);
+        let released = Patch::Merge(json!({"spec": {"holderIdentity": ""}}));
+        for _ in 0..60 {
+            leases.patch(LEASE, &PatchParams::default(), &released).await?;
+            sleep(Duration::from_secs(1)).await;
         }
         Ok(())
     }
@@ -368,9 +402,10 @@ impl Cast {
     }
 
     async fn converge(&self) {
-        let deadline = Instant::now() + CONVERGENCE;
+        let workers = u32::try_from(self.world.story.workers).unwrap_or(u32::MAX);
+        let deadline = Instant::now() + CONVERGENCE.max(CONVERGENCE_PER_WORKER * workers);
         loop {
-            let Some(reason) = self.unfinished() else {
+            let Some(reason) = unfinished(&self.world) else {
                 return;
             };
             if Instant::now() >= deadline {
@@ -378,43 +413,6 @@ impl Cast {
             }
             sleep(POLL).await;
         }
-    }
-
-    /// Returns what differs from a cluster at rest.
-    fn unfinished(&self) -> Option<String> {
-        let mut targets = BTreeMap::new();
-        for name in POOLS {
-            let pool = self.world.pool(name)?;
-            let target = pool.target_name().to_owned();
-            let status = pool.status.clone().unwrap_or_default();
-            let is_observed = Some(status.observed_generation) == pool.metadata.generation;
-            if !is_observed || status.updated_machine_count != status.machine_count || target.is_empty() {
-                return Some(format!(
-                    "pool {name}: {} of {} machines are updated",
-                    status.updated_machine_count, status.machine_count
-                ));
-            }
-            targets.insert(name, target);
-        }
-        for node in self.world.objects::<Node>("nodes") {
-            let view = NodeView::new(&node);
-            let is_master = view.label("node-role.kubernetes.io/master").is_some();
-            let target = &targets[if is_master { "master" } else { "worker" }];
-            if view.current_config != target || view.state != "Done" {
-                let state = view.state;
-                return Some(format!(
-                    "node {} is {state} with {}",
-                    view.name, view.current_config
-                ));
-            }
-            if view.is_unschedulable() {
-                return Some(format!("node {} is still cordoned", view.name));
-            }
-            if view.annotation(RECORD).is_some() {
-                return Some(format!("node {} still has a drain record", view.name));
-            }
-        }
-        None
     }
 
     fn is_at_rest(&self, node: &str) -> bool {

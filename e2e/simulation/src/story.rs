@@ -10,6 +10,8 @@ use crate::determinism::Random;
 
 /// How long incidents and failures happen.
 pub const CHAOS: Duration = Duration::from_mins(30);
+/// The nodes of the control plane.
+pub const MASTERS: usize = 3;
 /// The number of incidents.
 const FEWEST: u64 = 8;
 const MOST: u64 = 20;
@@ -61,9 +63,14 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.to_possible_value();
-        f.write_str(name.as_ref().map_or("", |value| value.get_name()))
+        write_value(self, f)
     }
+}
+
+/// Writes a value as it is an argument.
+fn write_value(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let name = value.to_possible_value();
+    f.write_str(name.as_ref().map_or("", |value| value.get_name()))
 }
 
 /// A violation that the simulation brings about itself, to show that it is found.
@@ -73,8 +80,22 @@ pub enum Plant {
     ForeignUncordon,
     /// Another client sends two more nodes to the new config than the budget allows.
     OverBudget,
-    /// A client keeps reverting a node's desired config.
+    /// The daemon of a node ends and never starts again.
     NeverDone,
+    /// Another client releases the lease of the leader.
+    TwoLeaders,
+    /// The controllers end when the cluster is at rest, and a MachineConfig is written.
+    StuckRender,
+    /// The simulation panics.
+    Panic,
+    /// The simulation does not end.
+    Hang,
+}
+
+impl fmt::Display for Plant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_value(self, f)
+    }
 }
 
 /// Something that happens at a certain time.
@@ -153,7 +174,7 @@ impl Story {
         faults.retain(|fault| !without_faults.contains(fault));
         Self {
             seed,
-            masters: 3,
+            masters: MASTERS,
             workers,
             max_unavailable,
             incidents: incidents

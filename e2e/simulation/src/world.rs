@@ -48,6 +48,10 @@ struct WorldState {
     cordoned: BTreeSet<String>,
     /// Pools that the administrator has paused, and since when.
     paused: BTreeMap<String, Duration>,
+    /// Replicas of the controllers that lead.
+    leaders: BTreeSet<String>,
+    /// When each replica stopped leading.
+    led_until: BTreeMap<String, Duration>,
     violation: Option<String>,
 }
 
@@ -175,8 +179,28 @@ impl World {
         }
     }
 
+    /// Records that a replica of the controllers leads, until the value is dropped. At most one may.
+    pub fn lead(self: &Arc<Self>, client: &str) -> Leadership {
+        self.log(format!("{client} leads"), true);
+        let leaders: Vec<String> = {
+            let mut state = self.state.lock();
+            state.leaders.insert(client.to_owned());
+            state.leaders.iter().cloned().collect()
+        };
+        if leaders.len() > 1 {
+            self.violate(format!("{} lead at once", leaders.join(" and ")));
+        }
+        Leadership {
+            world: Arc::clone(self),
+            client: client.to_owned(),
+        }
+    }
+
     /// Checks the invariants after a write of a client.
     pub fn observe(&self, client: &str, path: &str) {
+        if let Some(violation) = self.state.lock().leadership(client, path) {
+            return self.violate(violation);
+        }
         let Some(rest) = path.strip_prefix("/api/v1/nodes/") else {
             return;
         };
@@ -209,7 +233,29 @@ impl World {
     }
 }
 
+/// A replica of the controllers that leads.
+pub struct Leadership {
+    world: Arc<World>,
+    client: String,
+}
+
+impl Drop for Leadership {
+    fn drop(&mut self) {
+        let mut state = self.world.state.lock();
+        state.leaders.remove(&self.client);
+        state.led_until.insert(self.client.clone(), elapsed());
+    }
+}
+
 impl WorldState {
+    /// Replicas that do not lead write nothing but the lease. Requests end at the instant at which the leader stops.
+    fn leadership(&self, client: &str, path: &str) -> Option<String> {
+        let is_controller = client.starts_with("controller-") && !path.contains("/leases/");
+        let leads = self.leaders.contains(client) || self.led_until.get(client) == Some(&elapsed());
+        let is_violated = is_controller && !path.ends_with("/leases") && !leads;
+        is_violated.then(|| format!("{client} wrote {path} and does not lead"))
+    }
+
     fn cordons(&self, name: &str, now: &NodeState) -> Option<String> {
         let is_lifted = self.cordoned.contains(name) && !now.is_unschedulable;
         is_lifted.then(|| format!("node {name} was uncordoned, which the administrator had cordoned"))
@@ -263,5 +309,24 @@ impl NodeState {
             current: view.current_config.to_owned(),
             desired: view.desired_config.to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_that_does_not_lead_writes_only_the_lease() {
+        let mut state = WorldState::default();
+        state.leaders.insert("controller-0".to_owned());
+        let check = |client: &str, path: &str| state.leadership(client, path).is_some();
+        let node = "/api/v1/nodes/worker-0";
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/a/leases";
+        assert!(check("controller-1", node));
+        assert!(!check("controller-1", leases), "it is created");
+        assert!(!check("controller-1", &format!("{leases}/b")), "it is renewed");
+        assert!(!check("controller-0", node), "it leads");
+        assert!(!check("worker-0", node), "daemons have no leader");
     }
 }

@@ -15,9 +15,21 @@ fn simulation(arguments: &[&str]) -> (String, bool) {
     (String::from_utf8(output.stdout).unwrap(), code == Some(0))
 }
 
+/// A story of which most is left out, so that a search for a shorter one takes seconds.
+const SHORT: [&str; 8] = [
+    "--nodes",
+    "7",
+    "--seed",
+    "5",
+    "--without",
+    "3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20",
+    "--without-faults",
+    "late-response,lost-response,too-many,server-error,duplicate,gone,watch-ends,stale-watch,duplicate-event",
+];
+
 /// Plays one story in its process.
 fn story(seed: &str, more: &[&str]) -> (String, bool) {
-    simulation(&[&["--only", "--log", "--workers", "4", "--seed", seed], more].concat())
+    simulation(&[&["--only", "--log", "--nodes", "7", "--seed", seed], more].concat())
 }
 
 #[test]
@@ -40,6 +52,12 @@ fn violations_of_each_kind_are_found() {
         ),
         ("over-budget", "are away at once; pool worker allows"),
         ("never-done", "no convergence"),
+        ("two-leaders", "controller-0 and controller-1 lead at once"),
+        (
+            "stuck-render",
+            "no convergence: pool worker: its target is not rendered from the MachineConfigs that exist; \
+             different: 50-worker-1000",
+        ),
     ] {
         let (text, succeeds) = story("5", &["--plant", plant]);
         assert!(!succeeds, "{plant}: {text}");
@@ -49,21 +67,42 @@ fn violations_of_each_kind_are_found() {
 
 #[test]
 fn a_story_that_fails_is_shortened_and_can_be_repeated() {
-    // Most is left out already, so that the search is short.
-    let numbers: Vec<String> = (3..40).map(|number| number.to_string()).collect();
-    let numbers = numbers.join(",");
-    let faults = "late-response,lost-response,too-many,server-error,duplicate,gone,watch-ends,stale-watch,\
-                  duplicate-event";
-    let plant = ["--plant", "foreign-uncordon"];
-    let less = ["--without", &numbers, "--without-faults", faults];
-    let (text, succeeds) = simulation(&[&["--workers", "4", "--seed", "5"], &plant[..], &less[..]].concat());
+    let (text, succeeds) = simulation(&[&SHORT[..], &["--plant", "foreign-uncordon"]].concat());
     assert!(!succeeds, "{text}");
     let again = text
         .lines()
-        .find_map(|line| line.trim().strip_prefix("again: simulation "));
+        .find_map(|line| line.trim().strip_prefix("again: cargo run -p mco-simulation -- "));
     let again: Vec<&str> = again.unwrap_or_else(|| panic!("{text}")).split(' ').collect();
     // The planted violation needs no failure, and no incident.
     assert!(!text.contains(" incident "), "{text}");
-    let (text, succeeds) = simulation(&[&["--only"], &again[..], &plant[..]].concat());
+    let (text, succeeds) = simulation(&[&["--only"], &again[..]].concat());
     assert!(!succeeds && text.contains("was uncordoned"), "{text}");
+}
+
+/// Also leaves out the rest, so that there is nothing to search.
+const NOTHING: [&str; 4] = ["--without", "0,1,2", "--without-faults", "delay,conflict"];
+
+#[test]
+fn a_story_that_panics_fails_and_the_others_are_reported() {
+    let (text, succeeds) =
+        simulation(&[&SHORT[..], &NOTHING, &["--count", "2", "--plant", "panic"]].concat());
+    assert!(!succeeds, "{text}");
+    assert!(
+        text.contains("seed 5 fails: panicked at ") && text.contains(" planted"),
+        "{text}"
+    );
+    assert!(text.contains("2 stories, 2 failed [5, 6]"), "{text}");
+}
+
+#[test]
+fn a_story_that_hangs_fails_and_is_not_shortened() {
+    let (text, succeeds) =
+        simulation(&[&SHORT[..], &NOTHING, &["--timeout", "1", "--plant", "hang"]].concat());
+    assert!(!succeeds, "{text}");
+    assert!(text.contains("seed 5 fails: it has not ended after 1s"), "{text}");
+    assert!(
+        text.contains("again: cargo run -p mco-simulation -- --seed 5 --nodes 7 --plant hang"),
+        "{text}"
+    );
+    assert!(text.contains("1 stories, 1 failed [5]"), "{text}");
 }

@@ -9,6 +9,7 @@ use kube::Client;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::jitter::random_number;
 use lease::Candidate;
 
 /// Releasing the lease is a courtesy to the next leader; the process does not wait longer for it.
@@ -40,7 +41,7 @@ where
         lease,
         duration,
     } = election;
-    let mut candidate = Candidate::new(client, namespace, lease, identity(), duration);
+    let mut candidate = Candidate::new(client, namespace, lease, identity(Timestamp::now()), duration);
     info!("waiting for the lease {namespace}/{lease}");
     let held = tokio::select! {
         () = stop.cancelled() => {
@@ -73,9 +74,26 @@ async fn release(candidate: &mut Candidate) {
     }
 }
 
-/// Returns an identity that no other process has, on this host and on others.
-fn identity() -> String {
+/// Returns an identity that no other candidate has. Host, process and start are for the administrator who reads the
+/// lease; they are the same for two candidates that one process starts at once.
+fn identity(started: Timestamp) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let started = Timestamp::now().as_microsecond();
-    format!("{}_{}-{started}", host.trim(), std::process::id())
+    let (process, started) = (std::process::id(), started.as_microsecond());
+    format!("{}_{process}-{started}-{:016x}", host.trim(), random_number())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_candidates_of_one_process_that_start_at_the_same_instant_are_different() {
+        let started = Timestamp::now();
+        let identities: std::collections::BTreeSet<String> = (0..100).map(|_| identity(started)).collect();
+        assert_eq!(
+            identities.len(),
+            100,
+            "each would take the lease of the other for its own"
+        );
+    }
 }
