@@ -11,8 +11,7 @@ use mco_host::{FileKind, FsError, Machine, Root, RootedPath};
 use crate::apply::ApplyRequest;
 use crate::config::NodeConfig;
 use crate::custody::Custody;
-use crate::paths;
-use crate::plan::{ApplyPlan, PlanAction, PlanError};
+use crate::plan::{ApplyPlan, PlanAction, PlanError, backups};
 use crate::target;
 
 const LARGEST: u64 = 4 << 20;
@@ -89,12 +88,8 @@ fn replaces_start(
     action: &PlanAction<'_>,
     ours: &BTreeSet<RootedPath>,
 ) -> Result<bool, PlanError> {
-    let before = if ours.contains(path) {
-        let original = format!("{}{path}{}", paths::ORIGINALS, paths::ORIGINAL_SUFFIX);
-        &RootedPath::new(&original).map_err(FsError::from)?
-    } else {
-        path
-    };
+    let [original, _] = backups(path)?;
+    let before = if ours.contains(path) { &original } else { path };
     if guarded::is_environment_file(path.as_str()) {
         return Ok(text_is(root, before, guarded::names_credentials)?);
     }

@@ -7,13 +7,14 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use k8s_openapi::ByteString;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::node_adoption::NodeAdoptionStatus;
-use mco_api::vocabulary::annotations::ADOPTION_REQUEST;
 use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::annotations::{ADOPTION_REQUEST, CONFIRM_DEADLINE, HOOKS, STAGED_CONFIG};
 use mco_api::{ControllerConfig, NodeAdoption};
+use mco_core::rollout::pinned_images_on_node::CRIO_DROP_IN;
 use mco_daemon::agent;
 use mco_daemon::config::NodeConfig;
 use mco_daemon::paths;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{Snapshot, config, file, files, snapshot};
 use crate::world::{NODE, World, has};
@@ -22,7 +23,7 @@ const KUBECONFIG: &str = "apiVersion: v1\nkind: Config\nclusters:\n- name: defau
     user:\n    client-certificate: /var/lib/kubelet/pki/kubelet-client-current.pem\n";
 
 /// Lays the machine out like a worker of a kubeadm cluster on Ubuntu.
-fn lay_out_kubeadm(world: &World) {
+pub fn lay_out_kubeadm(world: &World) {
     world.write("/etc/kubernetes/kubelet.conf", KUBECONFIG);
     fs::set_permissions(
         world.path("/etc/kubernetes/kubelet.conf"),
@@ -48,7 +49,7 @@ fn lay_out_kubeadm(world: &World) {
 }
 
 /// The machine without the daemon's own state.
-fn machine_state(world: &World) -> Snapshot {
+pub fn machine_state(world: &World) -> Snapshot {
     let mut all = snapshot(world.root.path());
     all.retain(|path, _| !path.starts_with(paths::STATE_DIRECTORY));
     all
@@ -182,108 +183,6 @@ async fn the_kubelets_credential_is_never_replaced_not_even_by_force() {
     world.stop_daemon().await;
 }
 
-/// Forces a config on a kubeadm worker, and expects that it is refused because of this path.
-async fn expect_refused(body: &Value, path: &str) {
-    let first = config("rendered-worker-1", body);
-    let mut world = World::new(&first).await;
-    lay_out_kubeadm(&world);
-    world.write(
-        "/etc/systemd/system/kubelet.service.d/05-corp.conf",
-        "[Service]\nEnvironment=A=B\n",
-    );
-    world.write(
-        "/etc/systemd/system/k3s-agent.service",
-        "[Service]\nExecStart=/usr/local/bin/k3s agent\n",
-    );
-    world.write(
-        "/etc/default/kubelet",
-        "KUBELET_EXTRA_ARGS=--kubeconfig=/etc/corp.conf\n",
-    );
-    let before = machine_state(&world);
-    world.annotate(annotation::CURRENT_CONFIG, first.name()).await;
-    world.target(&first).await;
-    world.write(paths::FORCE_FILE, "");
-    world.start_daemon();
-    let reason = format!("{path} (it changes how the kubelet or the container runtime is started)");
-    world.until_failing("Degraded", &reason).await;
-    world.stop_daemon().await;
-    assert_eq!(machine_state(&world), before);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drop_in_that_hides_the_one_of_kubeadm_is_refused() {
-    let kubeadm = "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf";
-    let dropin = json!({"name": "10-kubeadm.conf", "contents": "[Service]\nNice=1\n"});
-    let units = json!({"systemd": {"units": [{"name": "kubelet.service", "dropins": [dropin]}]}});
-    expect_refused(&units, kubeadm).await;
-    expect_refused(&files(&[file(kubeadm, "[Service]\nNice=1\n")]), kubeadm).await;
-    // The same name as another file that sets the command.
-    let vendor = "/etc/systemd/system/service.d/20-vendor.conf";
-    let units = files(&[file(vendor, "")]);
-    let first = config("rendered-worker-1", &units);
-    let mut world = World::new(&first).await;
-    world.write(
-        "/usr/lib/systemd/system/service.d/20-vendor.conf",
-        "[Service]\nEnvironmentFile=/etc/vendor.env\n",
-    );
-    world.annotate(annotation::CURRENT_CONFIG, first.name()).await;
-    world.target(&first).await;
-    world.write(paths::FORCE_FILE, "");
-    world.start_daemon();
-    world.until_failing("Degraded", vendor).await;
-    world.stop_daemon().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drop_in_without_contents_deleted_the_one_of_the_administrator() {
-    let units = json!({"systemd": {"units": [
-        {"name": "kubelet.service", "dropins": [{"name": "05-corp.conf", "contents": ""}]},
-    ]}});
-    expect_refused(&units, "/etc/systemd/system/kubelet.service.d/05-corp.conf").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unmasking_deleted_the_unit_file_of_k3s() {
-    let units = json!({"systemd": {"units": [{"name": "k3s-agent.service", "mask": false}]}});
-    expect_refused(&units, "/etc/systemd/system/k3s-agent.service").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_kubelets_arguments_are_not_replaced_where_they_name_its_credentials() {
-    let body = files(&[file("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=--v=2\n")]);
-    expect_refused(&body, "/etc/default/kubelet").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn additive_drop_ins_of_the_kubelet_are_applied_changed_and_removed() {
-    let dropin = |contents: &str| {
-        json!({"systemd": {"units": [{"name": "kubelet.service", "dropins": [
-            {"name": "20-mco-config-dir.conf", "contents": contents},
-        ]}]}})
-    };
-    let own = "[Service]\nEnvironment=\"KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml\"\n";
-    let first = config("rendered-worker-1", &dropin(own));
-    let mut world = World::new(&first).await;
-    lay_out_kubeadm(&world);
-    let before = machine_state(&world);
-    world.annotate(annotation::CURRENT_CONFIG, first.name()).await;
-    world.target(&first).await;
-    world.write(paths::FORCE_FILE, "");
-    world.start_daemon();
-    world.until_done(&first).await;
-    for (name, body) in [
-        ("rendered-worker-2", dropin("[Service]\nNice=1\n")),
-        ("rendered-worker-3", dropin("")),
-        ("rendered-worker-4", json!({})),
-    ] {
-        let next = config(name, &body);
-        world.publish_and_target(&next).await;
-        world.until_done(&next).await;
-    }
-    world.stop_daemon().await;
-    assert_eq!(machine_state(&world), before);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_explicit_allowance_lets_a_guarded_path_change_and_keeps_the_original() {
     let mut first = names_kubelet_conf("rendered-worker-1");
@@ -405,6 +304,17 @@ async fn an_adopted_node_is_released_to_exactly_what_it_was() {
     let mut world = World::new(&first).await;
     lay_out_kubeadm(&world);
     create_controller_config(&world).await;
+    // Files that an installation of ours would consume, or that others rely on.
+    let theirs = [
+        paths::IGNITION_PRESET,
+        paths::ENCAPSULATED,
+        paths::USER_CA,
+        paths::KUBELET_CA,
+        CRIO_DROP_IN,
+    ];
+    for path in theirs {
+        world.write(path, "theirs\n");
+    }
     let before = machine_state(&world);
     world.start_daemon();
     world.annotate(ADOPTION_REQUEST, "adopt 1").await;
@@ -412,17 +322,26 @@ async fn an_adopted_node_is_released_to_exactly_what_it_was() {
     world.target(&first).await;
     world.until_done(&first).await;
     assert_eq!(world.read("/etc/chrony.conf"), "server ntp.example\n");
-    assert!(!world.path(paths::KUBELET_CA).exists(), "no config names it");
+    assert_eq!(world.read(paths::KUBELET_CA), "theirs\n", "no config names it");
     // A second config on top, whose files replace those of the first.
     let second = config(
         "rendered-worker-2",
         &files(&[
             file("/etc/chrony.conf", "server other.example\n"),
             file("/etc/b", "b\n"),
+            file(paths::USER_CA, "ours\n"),
+            file(paths::KUBELET_CA, "ours\n"),
+            file(paths::CLOUD_CA, "ours\n"),
+            file("/etc/docker/certs.d/registry.corp:5000/ca.crt", "ours\n"),
         ]),
     );
     world.publish_and_target(&second).await;
     world.until_done(&second).await;
+    assert_eq!(world.read(paths::USER_CA), "ours\n");
+    assert_eq!(world.read(CRIO_DROP_IN), "theirs\n");
+    for annotation in [HOOKS, STAGED_CONFIG, CONFIRM_DEADLINE] {
+        world.annotate(annotation, "5m").await;
+    }
     assert!(
         !world.path("/etc/new").exists(),
         "created directories go with their files"
