@@ -76,10 +76,15 @@ impl Agent {
         if request.is_none() && waits {
             return Ok(AfterStep::Wait(Pause::after(RECHECK)));
         }
-        let Some(comparison) = self.compare_with(&pool).await? else {
-            return Ok(AfterStep::Wait(Pause::after(RECHECK_TARGET)));
+        let Comparison { mut status, findings } = match self.compare_with(&pool).await {
+            Ok(Some(comparison)) => comparison,
+            Ok(None) => return Ok(AfterStep::Wait(Pause::after(RECHECK_TARGET))),
+            Err(error) => {
+                let status = incomparable(&pool, error)?;
+                self.answer(status, value).await?;
+                return Ok(AfterStep::Wait(Pause::after(RECHECK)));
+            }
         };
-        let Comparison { mut status, findings } = comparison;
         match decide(policy, request, released, &findings) {
             AdoptionDecision::Stay(why) => {
                 if request == Some(AdoptionRequest::Adopt) {
@@ -108,9 +113,14 @@ impl Agent {
     pub(super) async fn compare_managed(&mut self, value: String) -> Result<(), AgentError> {
         let status = match self.cluster.pool().await? {
             None => failed("no pool selects this node"),
-            Some(pool) => match self.compare_with(&pool).await? {
-                None => failed("the pool has no rendered config yet"),
-                Some(Comparison { mut status, findings }) => {
+            Some(pool) => match self.compare_with(&pool).await {
+                Err(error) => incomparable(&pool, error)?,
+                Ok(None) => failed("the pool has no rendered config yet"),
+                Ok(Some(Comparison { mut status, findings })) => {
+                    if self.blocking(|machine| Ok(Custody::of(&machine.root)?)).await? == Custody::Adopted {
+                        // A comparison does not change what has become of the node.
+                        "Adopted".clone_into(&mut status.phase);
+                    }
                     status.message = findings
                         .obstacle
                         .unwrap_or_else(|| "the node is already managed".to_owned());
@@ -206,6 +216,20 @@ impl Agent {
         tracing::info!(node = self.cluster.node(), "released the machine");
         Ok(AfterStep::Again)
     }
+}
+
+/// Returns the answer for a machine that cannot be compared. Errors of the API server are retried instead.
+fn incomparable(pool: &MachineConfigPool, error: AgentError) -> Result<NodeAdoptionStatus, AgentError> {
+    if matches!(error, AgentError::Api { .. }) {
+        return Err(error);
+    }
+    tracing::warn!(%error, "could not compare the machine with the config of its pool");
+    Ok(NodeAdoptionStatus {
+        pool: pool.metadata.name.clone().unwrap_or_default(),
+        ..failed(&format!(
+            "could not compare the machine with the config of its pool: {error}"
+        ))
+    })
 }
 
 fn failed(why: &str) -> NodeAdoptionStatus {

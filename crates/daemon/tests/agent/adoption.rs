@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
@@ -16,6 +17,8 @@ use mco_daemon::config::NodeConfig;
 use mco_daemon::paths;
 use serde_json::json;
 
+use crate::images;
+use crate::runtime::{Registry, image};
 use crate::support::{Snapshot, config, file, files, snapshot};
 use crate::world::{NODE, World, has};
 
@@ -365,6 +368,86 @@ async fn an_adopted_node_is_released_to_exactly_what_it_was() {
         "not adopted again by itself"
     );
     assert_eq!(machine_state(&world), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_left_the_images_pinned() {
+    let first = own_config();
+    let registry = Arc::new(Registry::default());
+    let mut world = World::new(&first).await;
+    world.runtime = Some(Arc::<Registry>::clone(&registry));
+    lay_out_kubeadm(&world);
+    world.write(CRIO_DROP_IN, "theirs\n");
+    let before = machine_state(&world);
+    let selector = json!({"nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}}});
+    images::patch_pool(&world, selector).await;
+    world.label("node-role.kubernetes.io/worker", "").await;
+    images::node_says(&world, "True", "100Gi").await;
+    world.start_daemon();
+    world.annotate(ADOPTION_REQUEST, "adopt 1").await;
+    until_phase(&world, "Adopted", "adopt 1").await;
+    world.target(&first).await;
+    world.until_done(&first).await;
+    images::create_set(&world, "base", &["quay.example/a"]).await;
+    for release in ["release 2", "release 3"] {
+        images::name_sets(&world, &["base"]).await;
+        world
+            .eventually("pinned", async |world: &World| {
+                world.read(CRIO_DROP_IN).contains(&image("quay.example/a"))
+            })
+            .await;
+        world.annotate(ADOPTION_REQUEST, release).await;
+        until_phase(&world, "Released", release).await;
+        assert_eq!(machine_state(&world), before);
+        until_unmanaged(&world).await;
+        // What was settled before the release counts no more.
+        world.annotate(ADOPTION_REQUEST, "adopt 4").await;
+        until_phase(&world, "Adopted", "adopt 4").await;
+        world.target(&first).await;
+        world.until_done(&first).await;
+    }
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drifted_node_could_not_be_released() {
+    let first = own_config();
+    let mut world = World::new(&first).await;
+    lay_out_kubeadm(&world);
+    let before = machine_state(&world);
+    world.start_daemon();
+    world.annotate(ADOPTION_REQUEST, "adopt 1").await;
+    until_phase(&world, "Adopted", "adopt 1").await;
+    world.target(&first).await;
+    world.until_done(&first).await;
+    world.until_idle().await;
+    world.write("/etc/chrony.conf", "server edited\n");
+    world.until_failing("Degraded", "unexpected on-disk state").await;
+    world.annotate(ADOPTION_REQUEST, "release 2").await;
+    until_phase(&world, "Released", "release 2").await;
+    world.stop_daemon().await;
+    assert_eq!(machine_state(&world), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_that_cannot_be_compared_did_not_answer() {
+    let first = own_config();
+    let mut world = World::new(&first).await;
+    world.write("/etc/chrony.conf/sources", "server ntp.corp\n");
+    world.start_daemon();
+    let unasked = until_phase(&world, "Failed", "").await;
+    assert_eq!(unasked.pool, "worker");
+    for request in ["compare 1", "adopt 2"] {
+        world.annotate(ADOPTION_REQUEST, request).await;
+        let status = until_phase(&world, "Failed", request).await;
+        assert!(
+            status.message.contains("/etc/chrony.conf exists and is"),
+            "{}",
+            status.message
+        );
+    }
+    world.stop_daemon().await;
+    assert!(!world.path(paths::STATE_DIRECTORY).exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
