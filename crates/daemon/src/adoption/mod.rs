@@ -97,6 +97,7 @@ pub fn compare(
         status,
         findings: AdoptionFindings {
             changes: changes as usize,
+            is_empty: apply::difference(&NodeConfig::empty(), new).is_empty(),
             obstacle: obstacle.map(|text| shortened(&text)),
         },
     })

@@ -302,6 +302,21 @@ async fn a_node_without_differences_is_adopted_by_itself_and_not_rebooted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_without_machine_configs_adopts_no_node_by_itself() {
+    let first = config("rendered-worker-1", &json!({}));
+    let mut world = World::new(&first).await;
+    lay_out_kubeadm(&world);
+    let before = snapshot(world.root.path());
+    world.start_daemon();
+    let status = until_phase(&world, "Compared", "").await;
+    assert!(status.message.contains("names nothing yet"), "{}", status.message);
+    assert_eq!(snapshot(world.root.path()), before);
+    world.annotate(ADOPTION_REQUEST, "adopt 1").await;
+    until_phase(&world, "Adopted", "adopt 1").await;
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_adopted_node_is_released_to_exactly_what_it_was() {
     let first = own_config();
     let mut world = World::new(&first).await;
