@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use mco_core::config::guarded::{
     self, Allowance, GuardedPath, IS_API_NETWORK, IS_CREDENTIAL, STARTS_KUBELET,
 };
+use mco_host::systemd::MASK;
 use mco_host::{FileKind, FsError, Machine, Root, RootedPath};
 
 use crate::apply::ApplyRequest;
-use crate::plan::{ApplyPlan, PlanAction, PlanError};
+use crate::config::NodeConfig;
+use crate::custody::Custody;
+use crate::plan::{ApplyPlan, PlanAction, PlanError, backups};
 use crate::target;
 
 const LARGEST: u64 = 4 << 20;
@@ -40,17 +43,25 @@ pub fn changed(
         .into_iter()
         .map(|guarded| (guarded.path, guarded.why))
         .collect();
-    let named: BTreeSet<RootedPath> = target::managed_paths(request.new)?
-        .into_iter()
-        .map(|(path, _)| path)
-        .collect();
+    let named = paths_of(request.new)?;
+    // Nothing proves that a file is of a config that was only declared.
+    let ours = match request.custody {
+        Custody::Declared => BTreeSet::new(),
+        Custody::Installed | Custody::Adopted => paths_of(request.old)?,
+    };
     let mut found = Vec::new();
     for step in &plan.steps {
         let mut path = step.path.to_string();
         let why = if let Some(why) = by_config.get(&path) {
             Some(*why)
         } else if named.contains(&step.path) {
-            by_contents(&machine.root, &step.path, &step.action)?
+            let found = by_contents(&machine.root, &step.path, &step.action)?;
+            match found {
+                None if replaces_start(&machine.root, &step.path, &step.action, &ours)? => {
+                    Some(STARTS_KUBELET)
+                }
+                found => found,
+            }
         } else if stops(request, &step.path, &step.action) {
             path = format!("{}/{}", mco_host::systemd::UNIT_DIRECTORY, step.path.name());
             Some(STARTS_KUBELET)
@@ -62,6 +73,67 @@ pub fn changed(
     found.sort();
     found.dedup();
     Ok(found)
+}
+
+fn paths_of(config: &NodeConfig) -> Result<BTreeSet<RootedPath>, PlanError> {
+    let paths = target::managed_paths(config)?;
+    Ok(paths.into_iter().map(|(path, _)| path).collect())
+}
+
+/// Returns whether a step takes away what starts the kubelet or the container runtime: the file at its path, or one of
+/// the same name that systemd does not read any more. At a path of ours, the original counts.
+fn replaces_start(
+    root: &Root,
+    path: &RootedPath,
+    action: &PlanAction<'_>,
+    ours: &BTreeSet<RootedPath>,
+) -> Result<bool, PlanError> {
+    let [original, _] = backups(path)?;
+    let before = if ours.contains(path) { &original } else { path };
+    if guarded::is_environment_file(path.as_str()) {
+        return Ok(text_is(root, before, guarded::names_credentials)?);
+    }
+    if guarded::guarded_unit_path(path.as_str()).is_none() {
+        return Ok(false);
+    }
+    match action {
+        // What is masked may be unmasked.
+        PlanAction::Remove => {
+            Ok(root.entry(before)?.is_some() && root.read_link(before)?.as_deref() != Some(MASK))
+        }
+        PlanAction::Write { .. } | PlanAction::Copy { .. } | PlanAction::Link { .. } => {
+            if text_is(root, before, guarded::sets_start)? {
+                return Ok(true);
+            }
+            for hidden in guarded::replaced_by(path.as_str()) {
+                let hidden = RootedPath::new(&hidden).map_err(FsError::from)?;
+                if text_is(root, &hidden, guarded::sets_start)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+        PlanAction::CreateDirectory { .. }
+        | PlanAction::RemoveDirectory
+        | PlanAction::ChangeAttributes { .. }
+        | PlanAction::SetPassword { .. } => Ok(false),
+    }
+}
+
+/// Returns whether a file has such a text. What cannot be read as text is not trusted.
+fn text_is(root: &Root, path: &RootedPath, is: impl Fn(&str) -> bool) -> Result<bool, FsError> {
+    let Some(entry) = root.entry(path)? else {
+        return Ok(false);
+    };
+    match entry.kind {
+        FileKind::Directory => Ok(false),
+        FileKind::Symlink => Ok(root.read_link(path)?.as_deref() != Some(MASK)),
+        FileKind::File if entry.size <= LARGEST => {
+            let bytes = root.read(path, LARGEST)?.unwrap_or_default();
+            Ok(String::from_utf8(bytes).map_or(true, |text| is(&text)))
+        }
+        FileKind::File | FileKind::Special => Ok(true),
+    }
 }
 
 /// Returns whether a step disables the kubelet or the container runtime.

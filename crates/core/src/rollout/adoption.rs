@@ -59,6 +59,8 @@ impl AdoptionRequest {
 pub struct AdoptionFindings {
     /// Paths that would be created, replaced or removed; at least 1 if the config has any other effect on the node.
     pub changes: usize,
+    /// The config names nothing at all, as that of a pool whose MachineConfigs are still to be created.
+    pub is_empty: bool,
     /// Why the config cannot be applied at all.
     pub obstacle: Option<String>,
 }
@@ -87,6 +89,10 @@ pub fn decide(
         (Some(AdoptionRequest::Release), _) => stay("the node is not managed"),
         (None, _) if released => stay("the node was released; mco adopt --yes adopts it again"),
         (None, AdoptionPolicy::Never) => stay("the pool adopts no node by itself"),
+        // Every machine is equal to an empty config, and would get all that is added to the pool later without a preview.
+        (None, AdoptionPolicy::WhenEqual) if findings.is_empty => {
+            stay("not adopted by itself, because the config of the pool names nothing yet")
+        }
         (None, AdoptionPolicy::WhenEqual) if findings.changes > 0 => AdoptionDecision::Stay(format!(
             "not adopted by itself, because {} changes are needed on it; mco adopt shows them",
             findings.changes
@@ -119,7 +125,7 @@ mod tests {
         ] {
             let mut findings = AdoptionFindings {
                 changes,
-                obstacle: None,
+                ..AdoptionFindings::default()
             };
             let decision = decide(policy, request, released, &findings);
             assert_eq!(
@@ -131,6 +137,28 @@ mod tests {
             assert_eq!(
                 decide(policy, request, released, &findings),
                 AdoptionDecision::Stay("guarded".to_owned())
+            );
+        }
+    }
+
+    #[test]
+    fn an_empty_config_adopted_every_node_of_its_pool() {
+        use AdoptionPolicy::{Always, WhenEqual};
+        let findings = AdoptionFindings {
+            is_empty: true,
+            ..AdoptionFindings::default()
+        };
+        let adopt = Some(AdoptionRequest::Adopt);
+        for (policy, request, adopted) in [
+            (WhenEqual, None, false),
+            (WhenEqual, adopt, true),
+            (Always, None, true),
+        ] {
+            let decision = decide(policy, request, false, &findings);
+            assert_eq!(
+                decision == AdoptionDecision::Adopt,
+                adopted,
+                "{policy:?} {request:?}"
             );
         }
     }

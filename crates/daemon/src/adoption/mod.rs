@@ -21,7 +21,8 @@ use crate::config::NodeConfig;
 use crate::custody::{AdoptionRecord, Custody, RECORD_ATTRIBUTES};
 use crate::disk::{self, DiskError};
 use crate::guarded as guarded_paths;
-use crate::live::{self, LiveError};
+use crate::images::{self, ImagesError};
+use crate::live;
 use crate::paths;
 use crate::plan::{self, ApplyPlan, LiveContentSource, PlanAction, PlanError};
 use crate::target::{self, Wanted};
@@ -96,6 +97,7 @@ pub fn compare(
         status,
         findings: AdoptionFindings {
             changes: changes as usize,
+            is_empty: apply::difference(&NodeConfig::empty(), new).is_empty(),
             obstacle: obstacle.map(|text| shortened(&text)),
         },
     })
@@ -127,12 +129,15 @@ pub fn is_released(root: &Root) -> Result<bool, DiskError> {
 }
 
 /// Removes what is left of the daemon's state on a machine whose originals are restored. Repeated after an interruption.
-pub fn forget(machine: &Machine) -> Result<(), LiveError> {
+pub fn forget(machine: &Machine) -> Result<(), ImagesError> {
     let root = &machine.root;
     let path = |path: &str| RootedPath::new(path).map_err(FsError::from);
     root.create_directories(&path(paths::STATE_DIRECTORY)?, Attributes::root(0o755))?;
-    // First: it marks the release as decided.
+    images::unpin(machine)?;
+    // Before all state: it marks the release as decided, and no image is pinned from here on.
     root.write_atomically(&path(paths::RELEASED)?, Attributes::root(0o644), b"")?;
+    // Again, because a pull may have ended in between.
+    images::unpin(machine)?;
     live::remove_all(root)?;
     for directory in [paths::ORIGINALS, paths::NO_ORIGINALS] {
         remove_empty(root, &path(directory)?)?;

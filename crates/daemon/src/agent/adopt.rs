@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use mco_api::MachineConfigPool;
 use mco_api::node_adoption::NodeAdoptionStatus;
-use mco_api::vocabulary::annotations::{ADOPTION_REQUEST, DRIFT, node as annotation};
+use mco_api::vocabulary::annotations::{
+    ADOPTION_REQUEST, CONFIRM_DEADLINE, DRIFT, HOOKS, STAGED_CONFIG, node as annotation,
+};
 use mco_core::config::rules::AdministratorRules;
 use mco_core::rollout::adoption::{AdoptionDecision, AdoptionPolicy, AdoptionRequest, decide};
 
@@ -24,7 +26,7 @@ const RECHECK: Duration = Duration::from_mins(5);
 const RECHECK_TARGET: Duration = Duration::from_secs(15);
 
 /// The annotations of a managed Node. The drift policy is the user's own.
-const OUR_ANNOTATIONS: [&str; 18] = [
+const OUR_ANNOTATIONS: [&str; 21] = [
     annotation::CURRENT_CONFIG,
     annotation::DESIRED_CONFIG,
     annotation::CURRENT_IMAGE,
@@ -42,6 +44,9 @@ const OUR_ANNOTATIONS: [&str; 18] = [
     annotation::LAST_SYNCED_CONTROLLER_CONFIG,
     annotation::SSH,
     DRIFT,
+    HOOKS,
+    STAGED_CONFIG,
+    CONFIRM_DEADLINE,
     ADOPTION_REQUEST,
 ];
 
@@ -71,10 +76,15 @@ impl Agent {
         if request.is_none() && waits {
             return Ok(AfterStep::Wait(Pause::after(RECHECK)));
         }
-        let Some(comparison) = self.compare_with(&pool).await? else {
-            return Ok(AfterStep::Wait(Pause::after(RECHECK_TARGET)));
+        let Comparison { mut status, findings } = match self.compare_with(&pool).await {
+            Ok(Some(comparison)) => comparison,
+            Ok(None) => return Ok(AfterStep::Wait(Pause::after(RECHECK_TARGET))),
+            Err(error) => {
+                let status = incomparable(&pool, error)?;
+                self.answer(status, value).await?;
+                return Ok(AfterStep::Wait(Pause::after(RECHECK)));
+            }
         };
-        let Comparison { mut status, findings } = comparison;
         match decide(policy, request, released, &findings) {
             AdoptionDecision::Stay(why) => {
                 if request == Some(AdoptionRequest::Adopt) {
@@ -103,9 +113,14 @@ impl Agent {
     pub(super) async fn compare_managed(&mut self, value: String) -> Result<(), AgentError> {
         let status = match self.cluster.pool().await? {
             None => failed("no pool selects this node"),
-            Some(pool) => match self.compare_with(&pool).await? {
-                None => failed("the pool has no rendered config yet"),
-                Some(Comparison { mut status, findings }) => {
+            Some(pool) => match self.compare_with(&pool).await {
+                Err(error) => incomparable(&pool, error)?,
+                Ok(None) => failed("the pool has no rendered config yet"),
+                Ok(Some(Comparison { mut status, findings })) => {
+                    if self.blocking(|machine| Ok(Custody::of(&machine.root)?)).await? == Custody::Adopted {
+                        // A comparison does not change what has become of the node.
+                        "Adopted".clone_into(&mut status.phase);
+                    }
                     status.message = findings
                         .obstacle
                         .unwrap_or_else(|| "the node is already managed".to_owned());
@@ -203,10 +218,88 @@ impl Agent {
     }
 }
 
+/// Returns the answer for a machine that cannot be compared. Errors of the API server are retried instead.
+fn incomparable(pool: &MachineConfigPool, error: AgentError) -> Result<NodeAdoptionStatus, AgentError> {
+    if matches!(error, AgentError::Api { .. }) {
+        return Err(error);
+    }
+    tracing::warn!(%error, "could not compare the machine with the config of its pool");
+    Ok(NodeAdoptionStatus {
+        pool: pool.metadata.name.clone().unwrap_or_default(),
+        ..failed(&format!(
+            "could not compare the machine with the config of its pool: {error}"
+        ))
+    })
+}
+
 fn failed(why: &str) -> NodeAdoptionStatus {
     NodeAdoptionStatus {
         phase: "Failed".to_owned(),
         message: why.to_owned(),
         ..NodeAdoptionStatus::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use mco_api::vocabulary::annotations;
+
+    use super::*;
+
+    /// Annotations of Nodes that a release does not remove, and why.
+    const KEPT: [(&str, &str); 5] = [
+        (annotations::DRIFT_POLICY, "of its administrator"),
+        (annotations::HOLD_PREFIX, "of its administrator"),
+        (
+            annotations::SCALE_DOWN_DISABLED,
+            "removed by the controller after the drain",
+        ),
+        (annotations::REBOOT_REQUEST, "of the node's own update agent"),
+        (annotations::REBOOT_LOCK, "of the node's own update agent"),
+    ];
+    /// Not keys, but values.
+    const VALUES: [&str; 1] = [annotation::REBOOTING];
+
+    /// Returns the annotations of Nodes in the vocabulary, by their documentation or their module.
+    fn of_nodes() -> BTreeSet<&'static str> {
+        let source = include_str!("../../../api/src/vocabulary/annotations.rs");
+        let (mut found, mut module) = (BTreeSet::new(), "");
+        let mut documentation = String::new();
+        for (number, line) in source.lines().enumerate() {
+            let line = line.trim();
+            if let Some(text) = line.strip_prefix("///") {
+                documentation.push_str(text);
+                continue;
+            }
+            if let Some(name) = line.strip_prefix("pub mod ") {
+                module = name.trim_end_matches(" {");
+            }
+            let is_of_nodes = || {
+                let mut words = documentation.split(|character: char| !character.is_ascii_alphanumeric());
+                module == "node" || (module.is_empty() && words.any(|word| word == "Node"))
+            };
+            if line.starts_with("pub const ") && is_of_nodes() {
+                // The value may be on the next line.
+                let value = source
+                    .lines()
+                    .skip(number)
+                    .find_map(|line| line.split('"').nth(1));
+                found.extend(value);
+            }
+            documentation.clear();
+        }
+        found
+    }
+
+    #[test]
+    fn a_release_removes_every_annotation_of_the_vocabulary_from_the_node() {
+        let known: BTreeSet<&str> = OUR_ANNOTATIONS
+            .into_iter()
+            .chain(KEPT.map(|(key, _)| key))
+            .chain(VALUES)
+            .collect();
+        assert_eq!(known, of_nodes());
     }
 }

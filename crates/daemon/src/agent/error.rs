@@ -13,6 +13,7 @@ use super::report::NodeFailure;
 use crate::apply::ConfigApplyError;
 use crate::disk::DiskError;
 use crate::drift::DriftError;
+use crate::images::ImagesError;
 use crate::live::LiveError;
 use crate::once::OnceError;
 use crate::revert::RevertError;
@@ -88,6 +89,8 @@ pub enum AgentError {
     Drift(#[from] DriftError),
     #[error("could not sync certificates: {0}")]
     Live(#[from] LiveError),
+    #[error(transparent)]
+    Images(#[from] ImagesError),
     #[error("the work on the machine was interrupted: {0}")]
     Panicked(#[from] BlockingWorkFailed),
     #[error("a background task has ended: {0}")]

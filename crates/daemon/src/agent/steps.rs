@@ -186,7 +186,9 @@ impl Agent {
         let old = self
             .blocking(move |machine| work::starting_point(machine, known, image))
             .await?;
-        if !seen.forced {
+        // A release restores what was there before, whatever has changed since.
+        let is_release = to.config == EMPTY;
+        if !seen.forced && !is_release {
             self.preflight(&old).await?;
         }
         let rules = if again {

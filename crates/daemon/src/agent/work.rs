@@ -381,7 +381,7 @@ pub(super) fn update(
         notify(notes::unprotected());
     }
     let committed = safety::after_apply(machine, committed, update, notify)?;
-    settle_in(machine)?;
+    settle_in(machine, request.custody)?;
     if let Some(change) = &system {
         notes::os_update_staged(change, old, new)
             .into_iter()
@@ -464,10 +464,15 @@ pub(super) fn compare(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mism
     Ok(validate::validate(machine, config)?)
 }
 
-/// Removes installation files and the force file, which is consumed now.
-fn settle_in(machine: &Machine) -> Result<(), AgentError> {
+/// Removes the force file, which is consumed now, and the installation files of a machine that was installed from its
+/// config. Those of an adopted machine are of its own installation.
+fn settle_in(machine: &Machine, custody: Custody) -> Result<(), AgentError> {
     let away = || -> Result<(), FsError> {
         let root = &machine.root;
+        root.remove_file(&RootedPath::new(paths::FORCE_FILE)?)?;
+        if !custody.is_installed() {
+            return Ok(());
+        }
         for (from, to) in [
             (paths::NODE_ANNOTATIONS, paths::NODE_ANNOTATIONS_DONE),
             (paths::ENCAPSULATED, paths::ENCAPSULATED_DONE),
@@ -477,9 +482,7 @@ fn settle_in(machine: &Machine) -> Result<(), AgentError> {
                 root.rename(&from, &to)?;
             }
         }
-        for path in [paths::IGNITION_PRESET, paths::FORCE_FILE] {
-            root.remove_file(&RootedPath::new(path)?)?;
-        }
+        root.remove_file(&RootedPath::new(paths::IGNITION_PRESET)?)?;
         Ok(())
     };
     Ok(away().map_err(DiskError::from)?)

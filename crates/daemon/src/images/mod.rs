@@ -14,8 +14,10 @@ use mco_host::systemd::ServiceError;
 use mco_host::{FsError, Machine};
 use thiserror::Error;
 
+use crate::disk::DiskError;
+use crate::live::LiveError;
 pub use fetch::{FetchResult, Terms, fetch};
-pub use pin::pin;
+pub use pin::{pin, unpin};
 
 #[derive(Debug, Error)]
 pub enum ImagesError {
@@ -25,6 +27,10 @@ pub enum ImagesError {
     Storage(#[from] StorageError),
     #[error(transparent)]
     Files(#[from] FsError),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error(transparent)]
+    Live(#[from] LiveError),
     #[error("could not configure the container runtime's pinned images: {0}")]
     Reload(#[from] ServiceError),
 }

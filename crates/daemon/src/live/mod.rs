@@ -7,6 +7,7 @@
 mod record;
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::ByteString;
 use mco_api::ControllerConfig;
@@ -26,6 +27,13 @@ const SECRET: Attributes = Attributes::root(0o600);
 const LARGEST: u64 = 16 << 20;
 /// The only file that we manage in a registry's directory.
 const REGISTRY_CA: &str = "ca.crt";
+
+/// The record is read and written by the agent and by the task that pins images.
+static RECORD: Mutex<()> = Mutex::new(());
+
+fn lock_record() -> MutexGuard<'static, ()> {
+    RECORD.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[derive(Debug, Error)]
 pub enum LiveError {
@@ -110,6 +118,7 @@ pub fn sync(
     custody: Custody,
 ) -> Result<Vec<RootedPath>, LiveError> {
     let managed = managed_paths(current)?;
+    let _locked = lock_record();
     let mut record = LiveRecord::read(root)?;
     let mut touched = Vec::new();
     remove_stale(root, &mut record, &mut touched, |path| {
@@ -161,11 +170,39 @@ fn restrict_kubeconfig(root: &Root) -> Result<bool, FsError> {
 
 /// Removes all files that the daemon has written, when a machine is released. Returns the changed paths.
 pub fn remove_all(root: &Root) -> Result<Vec<RootedPath>, LiveError> {
+    let _locked = lock_record();
     let mut record = LiveRecord::read(root)?;
     let mut touched = Vec::new();
     remove_stale(root, &mut record, &mut touched, |_| false)?;
     root.remove_file(&RootedPath::new(paths::LIVE_RECORD).map_err(FsError::from)?)?;
     Ok(touched)
+}
+
+/// Writes another file that changes at any time, on a machine that was not installed from its config. Keeps what was
+/// there before; returns whether it differed.
+pub(crate) fn write_recorded(
+    root: &Root,
+    path: &RootedPath,
+    contents: &[u8],
+    custody: Custody,
+) -> Result<bool, LiveError> {
+    let _locked = lock_record();
+    let mut record = LiveRecord::read(root)?;
+    Ok(put(root, &mut record, path, (contents, CERTIFICATE), custody)?)
+}
+
+/// Returns whether [`write_recorded`] has written a path, and nothing was restored since.
+pub(crate) fn is_recorded(root: &Root, path: &RootedPath) -> Result<bool, DiskError> {
+    Ok(LiveRecord::read(root)?.files.contains_key(path.as_str()))
+}
+
+/// Restores what was at a path before [`write_recorded`]; returns whether there was anything to do.
+pub(crate) fn restore_recorded(root: &Root, path: &RootedPath) -> Result<bool, LiveError> {
+    let _locked = lock_record();
+    let mut record = LiveRecord::read(root)?;
+    let mut touched = Vec::new();
+    remove_stale(root, &mut record, &mut touched, |other| other != path)?;
+    Ok(!touched.is_empty())
 }
 
 fn managed_paths(current: Option<&NodeConfig>) -> Result<Vec<RootedPath>, TargetError> {
@@ -207,13 +244,16 @@ fn put(
         originals::keep_now(root, path)?;
     }
     let parent = path.parent();
-    let mut created = known.map(|known| known.created).unwrap_or_default();
+    let known = known.unwrap_or_default();
+    let replaced = entry.is_some() && (known.replaced || (is_foreign && !custody.is_installed()));
+    let mut created = known.created;
     if let Some(parent) = &parent {
         let missing = root.missing_directories(parent)?;
         created.extend(missing.iter().map(ToString::to_string));
     }
     let written = WrittenFile {
         sha256: hash(contents),
+        replaced,
         created,
     };
     record.files.insert(path.to_string(), written);
@@ -258,7 +298,13 @@ fn remove_stale(
             _ => None,
         };
         if found.is_some_and(|found| record.has(path, &found)) {
-            if !originals::give_back_now(root, path)? {
+            let was_replaced = record
+                .files
+                .get(path.as_str())
+                .is_some_and(|known| known.replaced);
+            // Without its original, one that had replaced another was restored with the config that named it.
+            let is_restored = originals::give_back_now(root, path)? || was_replaced;
+            if !is_restored {
                 root.remove_file(path)?;
             }
             touched.push(path.clone());
@@ -446,6 +492,21 @@ mod tests {
         assert_eq!(fs::read_to_string(&mine).unwrap(), "mine\n");
         assert!(!at("etc/docker/certs.d/s").exists());
         assert!(!at("etc/machine-config-daemon/live.json").exists());
+    }
+
+    #[test]
+    fn a_file_that_a_plan_has_restored_already_is_not_removed() {
+        let (directory, root) = machine();
+        let mine = directory.path().join("etc/docker/certs.d/r/ca.crt");
+        fs::create_dir_all(mine.parent().unwrap()).unwrap();
+        fs::write(&mine, "mine\n").unwrap();
+        sync(&root, &registries(&[("r", "ours")]), None, Custody::Adopted).unwrap();
+        // The cluster has the same certificate as the administrator had, and a plan restores the original.
+        sync(&root, &registries(&[("r", "mine")]), None, Custody::Adopted).unwrap();
+        let path = RootedPath::new("/etc/docker/certs.d/r/ca.crt").unwrap();
+        assert!(originals::give_back_now(&root, &path).unwrap());
+        remove_all(&root).unwrap();
+        assert_eq!(fs::read_to_string(&mine).unwrap(), "mine\n");
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub(super) struct LiveRecord {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct WrittenFile {
     pub sha256: String,
+    /// The file of another program that it has replaced is kept.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub replaced: bool,
     /// The directories that were created for it, outermost first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub created: Vec<String>,

@@ -289,11 +289,23 @@ impl<'m, 'a> Builder<'m, 'a> {
             .map(|(path, _)| path.clone())
             .collect();
         for path in stale {
-            if !is_kept_for_good(&path) {
+            let leaves = if self.is_adopted() {
+                // Written by the sync alone, which also removes what it has created.
+                path.as_str() != paths::KUBELET_CA || self.has_backup(&path)?
+            } else {
+                !is_kept_for_good(&path)
+            };
+            if leaves {
                 originals::give_back(self, &path)?;
             }
         }
         Ok(())
+    }
+
+    fn has_backup(&self, path: &RootedPath) -> Result<bool, FsError> {
+        let root = self.root();
+        let [original, no_original] = backups(path)?;
+        Ok(root.entry(&original)?.is_some() || root.entry(&no_original)?.is_some())
     }
 
     fn keys(&mut self, old: &NodeConfig, new: &NodeConfig) -> Result<(), PlanError> {
@@ -458,7 +470,17 @@ impl<'m, 'a> Builder<'m, 'a> {
     }
 }
 
-/// Returns whether a file stays when no config contains it any more, because other components rely on it.
+/// Returns where the original of a path is kept, and where it is recorded that there was none.
+pub(crate) fn backups(path: &RootedPath) -> Result<[RootedPath; 2], FsError> {
+    let backup = |directory: &str, suffix: &str| RootedPath::new(&format!("{directory}{path}{suffix}"));
+    Ok([
+        backup(paths::ORIGINALS, paths::ORIGINAL_SUFFIX)?,
+        backup(paths::NO_ORIGINALS, paths::NO_ORIGINAL_SUFFIX)?,
+    ])
+}
+
+/// Returns whether a file of an installed machine stays when no config contains it any more, because other components
+/// rely on it.
 fn is_kept_for_good(path: &RootedPath) -> bool {
     [paths::USER_CA, paths::KUBELET_CA, paths::CLOUD_CA].contains(&path.as_str())
         || path.is_within(paths::REGISTRY_CAS)

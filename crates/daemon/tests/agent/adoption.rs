@@ -3,18 +3,22 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::node_adoption::NodeAdoptionStatus;
-use mco_api::vocabulary::annotations::ADOPTION_REQUEST;
 use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::annotations::{ADOPTION_REQUEST, CONFIRM_DEADLINE, HOOKS, STAGED_CONFIG};
 use mco_api::{ControllerConfig, NodeAdoption};
+use mco_core::rollout::pinned_images_on_node::CRIO_DROP_IN;
 use mco_daemon::agent;
 use mco_daemon::config::NodeConfig;
 use mco_daemon::paths;
 use serde_json::json;
 
+use crate::images;
+use crate::runtime::{Registry, image};
 use crate::support::{Snapshot, config, file, files, snapshot};
 use crate::world::{NODE, World, has};
 
@@ -22,7 +26,7 @@ const KUBECONFIG: &str = "apiVersion: v1\nkind: Config\nclusters:\n- name: defau
     user:\n    client-certificate: /var/lib/kubelet/pki/kubelet-client-current.pem\n";
 
 /// Lays the machine out like a worker of a kubeadm cluster on Ubuntu.
-fn lay_out_kubeadm(world: &World) {
+pub fn lay_out_kubeadm(world: &World) {
     world.write("/etc/kubernetes/kubelet.conf", KUBECONFIG);
     fs::set_permissions(
         world.path("/etc/kubernetes/kubelet.conf"),
@@ -48,7 +52,7 @@ fn lay_out_kubeadm(world: &World) {
 }
 
 /// The machine without the daemon's own state.
-fn machine_state(world: &World) -> Snapshot {
+pub fn machine_state(world: &World) -> Snapshot {
     let mut all = snapshot(world.root.path());
     all.retain(|path, _| !path.starts_with(paths::STATE_DIRECTORY));
     all
@@ -298,11 +302,37 @@ async fn a_node_without_differences_is_adopted_by_itself_and_not_rebooted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_without_machine_configs_adopts_no_node_by_itself() {
+    let first = config("rendered-worker-1", &json!({}));
+    let mut world = World::new(&first).await;
+    lay_out_kubeadm(&world);
+    let before = snapshot(world.root.path());
+    world.start_daemon();
+    let status = until_phase(&world, "Compared", "").await;
+    assert!(status.message.contains("names nothing yet"), "{}", status.message);
+    assert_eq!(snapshot(world.root.path()), before);
+    world.annotate(ADOPTION_REQUEST, "adopt 1").await;
+    until_phase(&world, "Adopted", "adopt 1").await;
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_adopted_node_is_released_to_exactly_what_it_was() {
     let first = own_config();
     let mut world = World::new(&first).await;
     lay_out_kubeadm(&world);
     create_controller_config(&world).await;
+    // Files that an installation of ours would consume, or that others rely on.
+    let theirs = [
+        paths::IGNITION_PRESET,
+        paths::ENCAPSULATED,
+        paths::USER_CA,
+        paths::KUBELET_CA,
+        CRIO_DROP_IN,
+    ];
+    for path in theirs {
+        world.write(path, "theirs\n");
+    }
     let before = machine_state(&world);
     world.start_daemon();
     world.annotate(ADOPTION_REQUEST, "adopt 1").await;
@@ -310,17 +340,26 @@ async fn an_adopted_node_is_released_to_exactly_what_it_was() {
     world.target(&first).await;
     world.until_done(&first).await;
     assert_eq!(world.read("/etc/chrony.conf"), "server ntp.example\n");
-    assert!(!world.path(paths::KUBELET_CA).exists(), "no config names it");
+    assert_eq!(world.read(paths::KUBELET_CA), "theirs\n", "no config names it");
     // A second config on top, whose files replace those of the first.
     let second = config(
         "rendered-worker-2",
         &files(&[
             file("/etc/chrony.conf", "server other.example\n"),
             file("/etc/b", "b\n"),
+            file(paths::USER_CA, "ours\n"),
+            file(paths::KUBELET_CA, "ours\n"),
+            file(paths::CLOUD_CA, "ours\n"),
+            file("/etc/docker/certs.d/registry.corp:5000/ca.crt", "ours\n"),
         ]),
     );
     world.publish_and_target(&second).await;
     world.until_done(&second).await;
+    assert_eq!(world.read(paths::USER_CA), "ours\n");
+    assert_eq!(world.read(CRIO_DROP_IN), "theirs\n");
+    for annotation in [HOOKS, STAGED_CONFIG, CONFIRM_DEADLINE] {
+        world.annotate(annotation, "5m").await;
+    }
     assert!(
         !world.path("/etc/new").exists(),
         "created directories go with their files"
@@ -344,6 +383,86 @@ async fn an_adopted_node_is_released_to_exactly_what_it_was() {
         "not adopted again by itself"
     );
     assert_eq!(machine_state(&world), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_left_the_images_pinned() {
+    let first = own_config();
+    let registry = Arc::new(Registry::default());
+    let mut world = World::new(&first).await;
+    world.runtime = Some(Arc::<Registry>::clone(&registry));
+    lay_out_kubeadm(&world);
+    world.write(CRIO_DROP_IN, "theirs\n");
+    let before = machine_state(&world);
+    let selector = json!({"nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}}});
+    images::patch_pool(&world, selector).await;
+    world.label("node-role.kubernetes.io/worker", "").await;
+    images::node_says(&world, "True", "100Gi").await;
+    world.start_daemon();
+    world.annotate(ADOPTION_REQUEST, "adopt 1").await;
+    until_phase(&world, "Adopted", "adopt 1").await;
+    world.target(&first).await;
+    world.until_done(&first).await;
+    images::create_set(&world, "base", &["quay.example/a"]).await;
+    for release in ["release 2", "release 3"] {
+        images::name_sets(&world, &["base"]).await;
+        world
+            .eventually("pinned", async |world: &World| {
+                world.read(CRIO_DROP_IN).contains(&image("quay.example/a"))
+            })
+            .await;
+        world.annotate(ADOPTION_REQUEST, release).await;
+        until_phase(&world, "Released", release).await;
+        assert_eq!(machine_state(&world), before);
+        until_unmanaged(&world).await;
+        // What was settled before the release counts no more.
+        world.annotate(ADOPTION_REQUEST, "adopt 4").await;
+        until_phase(&world, "Adopted", "adopt 4").await;
+        world.target(&first).await;
+        world.until_done(&first).await;
+    }
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drifted_node_could_not_be_released() {
+    let first = own_config();
+    let mut world = World::new(&first).await;
+    lay_out_kubeadm(&world);
+    let before = machine_state(&world);
+    world.start_daemon();
+    world.annotate(ADOPTION_REQUEST, "adopt 1").await;
+    until_phase(&world, "Adopted", "adopt 1").await;
+    world.target(&first).await;
+    world.until_done(&first).await;
+    world.until_idle().await;
+    world.write("/etc/chrony.conf", "server edited\n");
+    world.until_failing("Degraded", "unexpected on-disk state").await;
+    world.annotate(ADOPTION_REQUEST, "release 2").await;
+    until_phase(&world, "Released", "release 2").await;
+    world.stop_daemon().await;
+    assert_eq!(machine_state(&world), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_that_cannot_be_compared_did_not_answer() {
+    let first = own_config();
+    let mut world = World::new(&first).await;
+    world.write("/etc/chrony.conf/sources", "server ntp.corp\n");
+    world.start_daemon();
+    let unasked = until_phase(&world, "Failed", "").await;
+    assert_eq!(unasked.pool, "worker");
+    for request in ["compare 1", "adopt 2"] {
+        world.annotate(ADOPTION_REQUEST, request).await;
+        let status = until_phase(&world, "Failed", request).await;
+        assert!(
+            status.message.contains("/etc/chrony.conf exists and is"),
+            "{}",
+            status.message
+        );
+    }
+    world.stop_daemon().await;
+    assert!(!world.path(paths::STATE_DIRECTORY).exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -48,7 +48,7 @@ async fn world_where(ready: &str, storage: &str) -> (World, Arc<Registry>) {
     (world, registry)
 }
 
-async fn node_says(world: &World, ready: &str, storage: &str) {
+pub async fn node_says(world: &World, ready: &str, storage: &str) {
     let status = json!({"status": {
         "conditions": [{"type": "Ready", "status": ready}],
         "allocatable": {"ephemeral-storage": storage},
@@ -61,7 +61,7 @@ async fn node_says(world: &World, ready: &str, storage: &str) {
         .unwrap();
 }
 
-async fn patch_pool(world: &World, spec: Value) {
+pub async fn patch_pool(world: &World, spec: Value) {
     let patch = Patch::Merge(json!({"spec": spec}));
     let pools = world.all::<MachineConfigPool>();
     pools
@@ -71,7 +71,7 @@ async fn patch_pool(world: &World, spec: Value) {
 }
 
 /// Sets the pool's PinnedImageSets as the controllers do.
-async fn name_sets(world: &World, names: &[&str]) {
+pub async fn name_sets(world: &World, names: &[&str]) {
     let sets: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
     patch_pool(world, json!({"pinnedImageSets": sets})).await;
 }
@@ -81,7 +81,7 @@ fn pinned(images: &[&str]) -> Value {
     json!({"pinnedImages": images})
 }
 
-async fn create_set(world: &World, name: &str, images: &[&str]) {
+pub async fn create_set(world: &World, name: &str, images: &[&str]) {
     let set = json!({"metadata": {"name": name}, "spec": pinned(images)});
     world.create_value::<PinnedImageSet>(set).await;
 }

@@ -17,6 +17,7 @@ mod drains;
 mod drift;
 mod failures;
 mod guard;
+mod guarded;
 mod hooks;
 mod images;
 mod install;

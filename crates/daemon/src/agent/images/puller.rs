@@ -111,6 +111,10 @@ impl Keeper {
                     if changed.is_err() {
                         return;
                     }
+                    if self.facts.borrow().is_none() {
+                        // A release unpins them.
+                        (self.settled, self.tried) = (None, None);
+                    }
                 }
                 () = retry => self.tried = None,
             }

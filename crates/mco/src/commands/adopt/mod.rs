@@ -171,10 +171,11 @@ async fn ask(
                 break status;
             }
             if Instant::now() > deadline {
+                let node = to_cli_error(nodes.get_opt(name).await, &format!("read node {name}"))?;
                 bail!(
-                    "node {name} has not answered; is its machine-config-daemon running? The request stays in the \
-                     node's annotation {ADOPTION_REQUEST}, and the answer will be in: kubectl get nodeadoption {name} \
-                     -o yaml"
+                    "node {name} has not answered; {}. The request stays in the node's annotation {ADOPTION_REQUEST}, \
+                     and the answer will be in: kubectl get nodeadoption {name} -o yaml",
+                    text::delay(node.as_ref())
                 );
             }
             tokio::time::sleep(POLL).await;

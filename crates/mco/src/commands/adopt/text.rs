@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
+use k8s_openapi::api::core::v1::Node;
 use mco_api::node_adoption::{AdoptionDifference, AdoptionFile};
 use mco_client::text::escape_control_chars;
+use mco_core::rollout::NodeAnnotations;
 
 use super::NodeAnswer;
 
@@ -32,6 +34,23 @@ pub(super) fn released(answers: &[NodeAnswer]) -> String {
         format!("node {}: {} ({message})\n", answer.node, answer.status.phase)
     };
     answers.iter().map(line).collect()
+}
+
+/// Returns why a node may not have answered: what it reports itself.
+pub(super) fn delay(node: Option<&Node>) -> String {
+    let Some(node) = node else {
+        return "it was deleted".to_owned();
+    };
+    let seen = NodeAnnotations::of_node(node);
+    let (state, reason) = (
+        escape_control_chars(seen.state),
+        escape_control_chars(seen.reason),
+    );
+    match (state.as_str(), reason.trim_end_matches('.')) {
+        ("", _) => "is its machine-config-daemon running?".to_owned(),
+        (state, "") => format!("its state is {state}"),
+        (state, reason) => format!("its state is {state}: {reason}"),
+    }
 }
 
 fn describe(answer: &NodeAnswer, text: &mut String) {

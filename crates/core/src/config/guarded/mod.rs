@@ -4,40 +4,22 @@
 //!
 //! On nodes that were installed from a rendered config these paths belong to the config, and nothing here applies.
 
+mod units;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use mco_api::vocabulary::annotations::ALLOW_GUARDED_PATHS;
 use mco_ignition::Config;
-use mco_ignition::model::Unit;
+use mco_ignition::model::{Dropin, File, Unit};
 
-const UNIT_DIRECTORY: &str = "/etc/systemd/system";
-
-/// Directories from which units and their drop-ins are read.
-const UNIT_DIRECTORIES: [&str; 5] = [
-    UNIT_DIRECTORY,
-    "/run/systemd/system",
-    "/usr/local/lib/systemd/system",
-    "/usr/lib/systemd/system",
-    "/lib/systemd/system",
-];
-
-/// Units of the kubelet and of container runtimes, also of distributions that have both in one binary.
-const GUARDED_UNITS: [&str; 11] = [
-    "kubelet.service",
-    "containerd.service",
-    "crio.service",
-    "cri-docker.service",
-    "docker.service",
-    "k3s.service",
-    "k3s-agent.service",
-    "rke2-server.service",
-    "rke2-agent.service",
-    "snap.microk8s.daemon-kubelite.service",
-    "k0sworker.service",
-];
+pub use units::{
+    GuardedUnitPath, guarded_unit_path, is_environment_file, is_guarded_unit, names_credentials, replaced_by,
+    sets_start,
+};
+use units::{UNIT_DIRECTORY, is_reserved};
 
 /// Kubeconfigs and keys of the kubelet and of the control plane. A trailing slash covers a directory.
-const CREDENTIALS: [&str; 15] = [
+const CREDENTIALS: [&str; 17] = [
     "/etc/kubernetes/kubelet.conf",
     "/etc/kubernetes/bootstrap-kubelet.conf",
     "/etc/kubernetes/admin.conf",
@@ -51,6 +33,9 @@ const CREDENTIALS: [&str; 15] = [
     "/etc/rancher/k3s/k3s.yaml",
     "/etc/rancher/rke2/rke2.yaml",
     "/etc/rancher/node/password",
+    // The token and the server of the node, as the installer of k3s writes them.
+    "/etc/systemd/system/k3s.service.env",
+    "/etc/systemd/system/k3s-agent.service.env",
     "/var/lib/rancher/k3s/",
     "/var/lib/rancher/rke2/",
 ];
@@ -60,6 +45,9 @@ const NOT_CREDENTIALS: [&str; 2] = [
     "/var/lib/rancher/k3s/agent/etc/",
     "/var/lib/rancher/rke2/agent/etc/",
 ];
+
+/// The arguments that `kubeadm join` has chosen for this node, such as the socket of its runtime.
+const KUBEADM_ARGUMENTS: &str = "/var/lib/kubelet/kubeadm-flags.env";
 
 const BOOT_LOADER: [&str; 7] = [
     "/boot/",
@@ -108,19 +96,14 @@ pub fn of_config(config: &Config) -> Vec<GuardedPath> {
     let directories = storage.directories.iter().map(|directory| &directory.path);
     let links = storage.links.iter().map(|link| &link.path);
     for path in directories.chain(links) {
-        if let Some(why) = by_path(path).or_else(|| is_unit_path(path).then_some(STARTS_KUBELET)) {
+        let starts = guarded_unit_path(path).is_some() || is_environment_file(path);
+        if let Some(why) = by_path(path).or_else(|| starts.then_some(STARTS_KUBELET)) {
             add(path, why);
         }
     }
     for file in &storage.files {
-        if let Some(why) = by_path(&file.path) {
+        if let Some(why) = by_path(&file.path).or_else(|| file_starts(file).then_some(STARTS_KUBELET)) {
             add(&file.path, why);
-        } else if is_unit_path(&file.path) {
-            let text = super::diff::file_bytes(file).and_then(|bytes| String::from_utf8(bytes).ok());
-            // Contents that are fetched or compressed in an unknown way are not trusted.
-            if text.is_none_or(|text| sets_start(&text)) {
-                add(&file.path, STARTS_KUBELET);
-            }
         }
     }
     for unit in &config.systemd.units {
@@ -140,7 +123,22 @@ pub fn by_path(path: &str) -> Option<&'static str> {
     if CREDENTIALS.iter().any(covers) && !NOT_CREDENTIALS.iter().any(covers) {
         return Some(IS_CREDENTIAL);
     }
+    if path == KUBEADM_ARGUMENTS {
+        return Some(STARTS_KUBELET);
+    }
     BOOT_LOADER.iter().any(covers).then_some(IS_BOOT_LOADER)
+}
+
+/// Whether a file changes how the kubelet or the container runtime is started.
+fn file_starts(file: &File) -> bool {
+    let path = &file.path;
+    // Contents that are fetched or compressed in an unknown way are not trusted.
+    let text = || super::diff::file_bytes(file).and_then(|bytes| String::from_utf8(bytes).ok());
+    match guarded_unit_path(path) {
+        Some(GuardedUnitPath::Unit | GuardedUnitPath::Directory) => true,
+        Some(dropin) => is_reserved(dropin) || text().is_none_or(|text| sets_start(&text)),
+        None => is_environment_file(path) && text().is_none_or(|text| names_credentials(&text)),
+    }
 }
 
 /// Whether a path configures the network, which is guarded if it affects the route to the API server.
@@ -165,97 +163,29 @@ pub fn is_credential(contents: &[u8]) -> bool {
     is_kubeconfig || is_json_kubeconfig
 }
 
-/// Whether a unit's enablement is guarded.
-pub fn is_guarded_unit(name: &str) -> bool {
-    GUARDED_UNITS.contains(&name)
-}
-
 fn guarded_of_unit(unit: &Unit) -> Vec<String> {
-    if !is_guarded_unit(&unit.name) {
-        return Vec::new();
-    }
     let mut paths = Vec::new();
     let stops = unit.mask == Some(true) || unit.enabled == Some(false);
     let replaces = unit.contents.as_deref().is_some_and(|text| !text.is_empty());
-    if stops || replaces {
-        paths.push(format!("{UNIT_DIRECTORY}/{}", unit.name));
+    if is_guarded_unit(&unit.name) && (stops || replaces) {
+        paths.push(unit_path(unit));
     }
     for dropin in &unit.dropins {
-        if dropin.contents.as_deref().is_some_and(sets_start) {
-            paths.push(format!("{UNIT_DIRECTORY}/{}.d/{}", unit.name, dropin.name));
+        let path = dropin_path(unit, dropin);
+        let sets_start = || dropin.contents.as_deref().is_some_and(sets_start);
+        if guarded_unit_path(&path).is_some_and(|found| is_reserved(found) || sets_start()) {
+            paths.push(path);
         }
     }
     paths
 }
 
-/// Whether a path is a guarded unit or a drop-in of one, also a drop-in of all services or of a prefix with a dash.
-fn is_unit_path(path: &str) -> bool {
-    UNIT_DIRECTORIES.iter().any(|directory| {
-        let Some(rest) = path
-            .strip_prefix(directory)
-            .and_then(|rest| rest.strip_prefix('/'))
-        else {
-            return false;
-        };
-        let name = rest.split('/').next().unwrap_or_default();
-        match name.strip_suffix(".d") {
-            Some("service") => true,
-            Some(of) => match of.strip_suffix("-.service") {
-                Some(prefix) => GUARDED_UNITS.iter().any(|unit| {
-                    unit.strip_prefix(prefix)
-                        .is_some_and(|rest| rest.starts_with('-'))
-                }),
-                None => is_guarded_unit(of),
-            },
-            None => is_guarded_unit(name),
-        }
-    })
+fn unit_path(unit: &Unit) -> String {
+    format!("{UNIT_DIRECTORY}/{}", unit.name)
 }
 
-/// Settings that decide what is started, from which root, or whether at all.
-const START_KEYS: [&str; 5] = [
-    "ExecStart",
-    "ExecStartPre",
-    "ExecCondition",
-    "RootDirectory",
-    "RootImage",
-];
-/// The variable with which kubeadm's `ExecStart` names the kubelet's credentials.
-const CREDENTIAL_ARGUMENTS: &str = "KUBELET_KUBECONFIG_ARGS";
-
-/// Whether the text of a unit or drop-in changes how its service is started.
-fn sets_start(text: &str) -> bool {
-    unit_lines(text).iter().any(|line| {
-        let Some((key, value)) = line.split_once('=') else {
-            return false;
-        };
-        let key = key.trim();
-        START_KEYS.contains(&key)
-            || key.starts_with("Condition")
-            || key.starts_with("Assert")
-            || (key == "Environment" && value.contains(CREDENTIAL_ARGUMENTS))
-    })
-}
-
-/// Returns the lines of a unit as systemd reads them: a backslash at the end continues a line, and comments in between
-/// do not end it.
-fn unit_lines(text: &str) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut begun = String::new();
-    for line in text.lines().map(str::trim) {
-        if line.starts_with(['#', ';']) {
-            continue;
-        }
-        if let Some(start) = line.strip_suffix('\\') {
-            begun.push_str(start);
-            begun.push(' ');
-        } else {
-            begun.push_str(line);
-            lines.push(std::mem::take(&mut begun));
-        }
-    }
-    lines.push(begun);
-    lines
+fn dropin_path(unit: &Unit, dropin: &Dropin) -> String {
+    format!("{UNIT_DIRECTORY}/{}.d/{}", unit.name, dropin.name)
 }
 
 /// The paths that MachineConfigs explicitly allow to change.
@@ -305,18 +235,15 @@ impl Allowance {
 /// Returns all paths that a config names.
 fn named(config: &Config) -> Vec<String> {
     let storage = &config.storage;
-    let files = storage.files.iter().map(|file| file.path.clone());
-    let directories = storage.directories.iter().map(|directory| directory.path.clone());
-    let links = storage.links.iter().map(|link| link.path.clone());
+    let files = storage.files.iter().map(|file| &file.path);
+    let directories = storage.directories.iter().map(|directory| &directory.path);
+    let links = storage.links.iter().map(|link| &link.path);
+    let paths = files.chain(directories).chain(links).cloned();
     let units = config.systemd.units.iter().flat_map(|unit| {
-        let own = format!("{UNIT_DIRECTORY}/{}", unit.name);
-        let dropins = unit
-            .dropins
-            .iter()
-            .map(|dropin| format!("{UNIT_DIRECTORY}/{}.d/{}", unit.name, dropin.name));
-        std::iter::once(own).chain(dropins).collect::<Vec<_>>()
+        let dropins = unit.dropins.iter().map(|dropin| dropin_path(unit, dropin));
+        std::iter::once(unit_path(unit)).chain(dropins)
     });
-    files.chain(directories).chain(links).chain(units).collect()
+    paths.chain(units).collect()
 }
 
 /// Returns the guarded paths that a config names and does not allow.
@@ -402,50 +329,47 @@ mod tests {
     }
 
     #[test]
-    fn white_space_or_a_continuation_before_the_equals_sign_does_not_pass_the_guard() {
-        for text in [
-            "[Service]\nExecStart\t=/bin/a\n",
-            "[Service]\n \tExecStart   = /bin/a",
-            "[Service]\r\nExecStart \t =\r\n",
-            "[Service]\nExecStart \\\n=/bin/a\n",
-            "[Service]\nExecStart \\\n# in between\n; and again\n = /bin/a\n",
-            "[Service]\nRootDirectory\t=/a\n",
-            "[Service]\nRootImage=/a\n",
-            "[Service]\nExecStartPre=/bin/false\n",
-            "[Service]\nExecCondition=/bin/false\n",
-            "[Unit]\nConditionPathExists=/a\n",
-            "[Unit]\nAssertPathExists = /a\n",
-            "[Service]\nEnvironment=A=B \\\n  \"KUBELET_KUBECONFIG_ARGS=--kubeconfig=/a\"\n",
-        ] {
-            assert!(sets_start(text), "{text:?}");
-        }
-        for text in [
-            "",
-            "[Service]\n# ExecStart=/bin/a\n",
-            "[Service]\n;ExecStart=/bin/a\n",
-            "[Service]\nEnvironment=A=B \\\nExecStart=/bin/a\n",
-            "[Service]\nEnvironment=\"KUBELET_CONFIG_ARGS=--config=/a --config-dir=/b\"\n",
-            "[Service]\nExecStartPost=-/bin/a\nLimitNOFILE=1\n",
-            "[Service]\nX-ExecStart=/bin/a\n",
-        ] {
-            assert!(!sets_start(text), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_drop_in_of_all_services_or_of_a_prefix_does_not_pass_the_guard() {
-        for (path, guarded) in [
-            ("/etc/systemd/system/service.d/a.conf", true),
-            ("/etc/systemd/system/k3s-.service.d/a.conf", true),
-            ("/run/systemd/system/rke2-.service.d/a.conf", true),
-            ("/etc/systemd/system/chrony-.service.d/a.conf", false),
-            ("/etc/systemd/system/k3-.service.d/a.conf", false),
-            ("/etc/systemd/system/kubelet.service.d/a.conf", true),
-            ("/etc/systemd/system/kubelet.service", true),
-            ("/etc/systemd/system/service.d.conf", false),
-        ] {
-            assert_eq!(is_unit_path(path), guarded, "{path}");
-        }
+    fn a_drop_in_of_kubeadms_name_and_a_unit_of_any_contents_do_not_pass_the_guard() {
+        let file =
+            |path: &str, text: &str| json!({"path": path, "contents": {"source": format!("data:,{text}")}});
+        let nice = "[Service]\nNice=1\n";
+        let body = json!({
+            "storage": {"files": [
+                file("/etc/systemd/system/containerd.service.d/10-kubeadm.conf", "%5BService%5D%0ANice=1%0A"),
+                file("/etc/systemd/system/service.d/a.conf", "%5BService%5D%0AExecStart=%0A"),
+                file("/etc/systemd/system.control/kubelet.service.d/a.conf", "%5BService%5D%0AExecStart=%0A"),
+                file("/etc/systemd/system/crio.service", "%5BUnit%5D%0ADescription=a%0A"),
+                file("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=--kubeconfig=/a"),
+                file("/etc/sysconfig/kubelet", "KUBELET_EXTRA_ARGS=--node-ip=10.0.0.1"),
+                file("/var/lib/kubelet/kubeadm-flags.env", ""),
+                file("/etc/systemd/system/k3s-agent.service.env", ""),
+            ]},
+            "systemd": {"units": [
+                {"name": "kubelet.service", "dropins": [
+                    {"name": "10-kubeadm.conf", "contents": nice},
+                    {"name": "20-mco-config-dir.conf", "contents": "[Service]\nEnvironment=\"KUBELET_CONFIG_ARGS=\
+                        --config=/var/lib/kubelet/config.yaml --config-dir=/etc/kubernetes/kubelet.conf.d\"\n"},
+                ]},
+                {"name": "k3s-.service", "mask": true, "dropins": [
+                    {"name": "a.conf", "contents": "[Service]\nExecStart=/bin/a\n"},
+                    {"name": "b.conf", "contents": nice},
+                ]},
+            ]},
+        });
+        assert_eq!(
+            guarded(&body),
+            [
+                "/etc/default/kubelet",
+                "/etc/systemd/system.control/kubelet.service.d/a.conf",
+                "/etc/systemd/system/containerd.service.d/10-kubeadm.conf",
+                "/etc/systemd/system/crio.service",
+                "/etc/systemd/system/k3s-.service.d/a.conf",
+                "/etc/systemd/system/k3s-agent.service.env",
+                "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf",
+                "/etc/systemd/system/service.d/a.conf",
+                "/var/lib/kubelet/kubeadm-flags.env",
+            ]
+        );
     }
 
     #[test]
