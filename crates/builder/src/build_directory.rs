@@ -42,7 +42,11 @@ pub(crate) fn entries(directory: &Path) -> Vec<PathBuf> {
 /// Removes a file or a directory.
 pub(crate) fn remove(path: &Path) {
     let is_directory = fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
-    let removed = if is_directory { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    let removed = if is_directory {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             warn!("cannot remove {} of a build: {error}", path.display());
@@ -73,8 +77,14 @@ mod tests {
 
     #[test]
     fn only_directories_of_existing_builds_stay() {
-        let directories = vec![PathBuf::from("/data/builds/a-1"), PathBuf::from("/data/builds/a-12")];
+        let directories = vec![
+            PathBuf::from("/data/builds/a-1"),
+            PathBuf::from("/data/builds/a-12"),
+        ];
         let builds = BTreeSet::from(["a-1".to_owned()]);
-        assert_eq!(orphans(directories, &builds), [PathBuf::from("/data/builds/a-12")]);
+        assert_eq!(
+            orphans(directories, &builds),
+            [PathBuf::from("/data/builds/a-12")]
+        );
     }
 }

@@ -158,7 +158,8 @@ pub(crate) async fn report_obstacle(ctx: &Context, config: &MachineOSConfig, mes
     ctx.events
         .warning(config, event::CONFIG_RECONCILE_FAILED, message);
     for build in ctx.builds_of(object_name(&config.metadata)) {
-        let is_waiting = build_state(&build) == BuildState::New && build.metadata.deletion_timestamp.is_none();
+        let is_waiting =
+            build_state(&build) == BuildState::New && build.metadata.deletion_timestamp.is_none();
         if !is_waiting || annotation_of(&build.metadata, annotation::FAILURE) == why {
             continue;
         }

@@ -267,15 +267,15 @@ mod tests {
             .replace("/var/lib/kubelet/config.json", secret)
             .replace("/usr/bin/podman", "/bin/echo");
         let arguments = || {
-            let output = Command::new("/bin/sh").args(["-c", &script, image]).output().unwrap();
+            let output = Command::new("/bin/sh")
+                .args(["-c", &script, image])
+                .output()
+                .unwrap();
             String::from_utf8(output.stdout).unwrap()
         };
         assert_eq!(arguments(), format!("pull --quiet {image}\n"));
         std::fs::write(secret, "{}").unwrap();
-        assert_eq!(
-            arguments(),
-            format!("pull --quiet --authfile {secret} {image}\n")
-        );
+        assert_eq!(arguments(), format!("pull --quiet --authfile {secret} {image}\n"));
     }
 
     #[test]

@@ -149,7 +149,10 @@ async fn obstructed(cluster: &Cluster, text: &str) {
     eventually(text, async || {
         let build = cluster.builds().await.into_iter().next()?;
         let annotations = build.metadata.annotations?;
-        annotations.get("mco.dev/build-failure")?.contains(text).then_some(())
+        annotations
+            .get("mco.dev/build-failure")?
+            .contains(text)
+            .then_some(())
     })
     .await;
     cluster.has_event("ConfigReconcileFailed").await;
@@ -166,7 +169,10 @@ async fn unobstructed(cluster: &Cluster) {
     assert_eq!(builds.len(), 1);
     assert_eq!(builds[0].metadata.name.as_ref(), Some(&build));
     let annotations = builds[0].metadata.annotations.clone().unwrap();
-    assert!(!annotations.contains_key("mco.dev/build-failure"), "{annotations:?}");
+    assert!(
+        !annotations.contains_key("mco.dev/build-failure"),
+        "{annotations:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -226,7 +232,11 @@ async fn a_build_of_a_pool_that_became_degraded_waited_without_a_reason() {
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
     };
     cluster.patch_pool_status(degraded("True")).await;
-    obstructed(&cluster, "MachineConfigPool worker is degraded due to non-build issues").await;
+    obstructed(
+        &cluster,
+        "MachineConfigPool worker is degraded due to non-build issues",
+    )
+    .await;
     cluster.push_secret("builder:registry-password").await;
     cluster.patch_pool_status(degraded("False")).await;
     unobstructed(&cluster).await;

@@ -354,8 +354,7 @@ fn a_degraded_pool_gets_no_build_unless_only_its_build_failed() {
 fn a_requested_rebuild_deleted_the_image_of_a_pool_that_gets_no_build() {
     let mut cluster = Cluster::built();
     cluster.annotate("machineconfiguration.openshift.io/rebuild", "");
-    let condition =
-        json!({"type": "NodeDegraded", "status": "True", "lastTransitionTime": null, "reason": "", "message": ""});
+    let condition = json!({"type": "NodeDegraded", "status": "True", "lastTransitionTime": null, "reason": "", "message": ""});
     let conditions = &mut cluster.pool.status.as_mut().unwrap().conditions;
     *conditions = vec![serde_json::from_value(condition).unwrap()];
     let step = cluster.step();

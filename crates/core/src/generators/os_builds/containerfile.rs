@@ -97,19 +97,16 @@ fn needs_no_extensions_image(
     kernel: KernelType,
 ) -> Result<(), ComposeError> {
     let extensions = &rendered.spec.extensions;
-    let needed = if kernel != KernelType::Default {
-        Some(("kernelType", kernel.as_str().to_owned()))
-    } else {
-        (!extensions.is_empty()).then(|| ("extensions", extensions.join(", ")))
+    let (field, value) = match kernel {
+        KernelType::Realtime | KernelType::Pages64k => ("kernelType", kernel.as_str().to_owned()),
+        KernelType::Default if extensions.is_empty() => return Ok(()),
+        KernelType::Default => ("extensions", extensions.join(", ")),
     };
-    match needed {
-        None => Ok(()),
-        Some((field, value)) => Err(ComposeError::NoExtensionsImage {
-            config: name.to_owned(),
-            field,
-            value,
-        }),
-    }
+    Err(ComposeError::NoExtensionsImage {
+        config: name.to_owned(),
+        field,
+        value,
+    })
 }
 
 /// An image is part of instructions, so that a line break in it would add instructions.

@@ -304,7 +304,8 @@ fn build_objects(
         });
     if found.builder_image.is_none() {
         warnings.push(
-            "without --builder-image the Job of this plan has no image, and a builder starts no build".to_owned(),
+            "without --builder-image the Job of this plan has no image, and a builder starts no build"
+                .to_owned(),
         );
     }
     let base_secret = required(base)?;

@@ -60,7 +60,8 @@ mod tests {
             "annotations": {"mco.dev/build-failure": "secret push from worker is not found"},
         }}))
         .unwrap();
-        let pool: MachineConfigPool = serde_json::from_value(json!({"metadata": {"name": "worker"}})).unwrap();
+        let pool: MachineConfigPool =
+            serde_json::from_value(json!({"metadata": {"name": "worker"}})).unwrap();
         let now = "2026-01-01T00:01:30Z".parse().unwrap();
         let mut pools = overview(&RolloutView::new(&[pool], []), [], now);
         build_status::attach(&mut pools, &build_status::overviews([&build], now));
