@@ -335,6 +335,14 @@ fn obstacles(request: &ApplyRequest<'_>) -> Vec<Problem> {
     obstacles
 }
 
+/// Returns an error for a config whose FIPS flag is not the kernel's mode.
+pub fn check_fips(machine: &Machine, new: &NodeConfig) -> Result<(), ConfigApplyError> {
+    match fips_obstacle(machine, new)? {
+        Some(problem) => Err(ConfigApplyError::Irreconcilable(vec![problem])),
+        None => Ok(()),
+    }
+}
+
 /// Compares the config's FIPS flag with the kernel's mode, which is decided when a machine is installed. The OS of a
 /// package-mode machine is not ours: it may be in FIPS mode without a config that says so.
 fn fips_obstacle(machine: &Machine, new: &NodeConfig) -> Result<Option<Problem>, ConfigApplyError> {

@@ -57,6 +57,8 @@ pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, O
         source,
     })?;
     let config = new.name().to_owned();
+    // The installed state is that of the config itself, so no difference shows the kernel's mode.
+    apply::check_fips(machine, &new)?;
     let mut old = as_running(machine, new.clone())
         .map_err(apply::ConfigApplyError::from)?
         .unnamed();

@@ -25,6 +25,7 @@ pub mod os_change;
 pub mod os_stage;
 pub mod paths;
 pub mod plan;
+pub mod previous_logs;
 pub mod revert;
 pub mod status;
 pub mod target;

@@ -26,6 +26,9 @@ pub const REVERT_CONFIG: &str = "/etc/mco/machineconfig-revert.json";
 pub const PROXY_ENV: &str = "/etc/mco/proxy.env";
 pub const PROXY_ENV_BACKUP: &str = "/etc/mco/proxy.env.backup";
 
+/// The logs of the daemon's pods at the last stop.
+pub const PREVIOUS_LOGS: &str = "/etc/machine-config-daemon/previous-logs";
+
 /// The daemon's state directory.
 pub const STATE_DIRECTORY: &str = "/etc/machine-config-daemon";
 /// Backups of files that existed before a config replaced them.

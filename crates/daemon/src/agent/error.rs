@@ -50,6 +50,12 @@ pub enum AgentError {
         /// All differences; the message names the first.
         differences: Vec<String>,
     },
+    /// The same at the start of the daemon, when no change is pending.
+    #[error("{message}")]
+    UnexpectedStateAtStart {
+        message: String,
+        differences: Vec<String>,
+    },
     #[error(
         "can't reconcile config {old} with {new}: configs {old}, {new} are not reconcilable: new machineconfig {new:?} is \
          not reconcilable against {old:?}: {cause}"
@@ -110,6 +116,16 @@ fn drain_timeout(node: &str, waits_for: Option<&str>) -> String {
 }
 
 impl AgentError {
+    /// Turns drift that was found before a change into drift that was found at the start.
+    pub(super) fn at_start(self) -> Self {
+        match self {
+            Self::UnexpectedState { message, differences } => {
+                Self::UnexpectedStateAtStart { message, differences }
+            }
+            other => other,
+        }
+    }
+
     pub fn failure(&self) -> NodeFailure {
         match self {
             Self::Unreconcilable { .. } => NodeFailure::Unreconcilable,
@@ -122,6 +138,7 @@ impl AgentError {
         match self {
             Self::Unreconcilable { .. } => Some(event::FAILED_TO_RECONCILE),
             Self::UnexpectedState { .. } => Some(event::PREFLIGHT_CONFIG_DRIFT_CHECK_FAILED),
+            Self::UnexpectedStateAtStart { .. } => Some(event::ON_DISK_STATE_VALIDATION_FAILED),
             Self::RolledBack { .. } => Some(event::REVERTED),
             Self::Hook { .. } => Some(event::HOOK_FAILED),
             Self::DrainTimeout { .. } => Some(event::FAILED_TO_DRAIN),
@@ -175,7 +192,9 @@ impl AgentError {
     /// Returns the differences of a machine that does not match its config.
     pub fn differences(&self) -> &[String] {
         match self {
-            Self::UnexpectedState { differences, .. } => differences,
+            Self::UnexpectedState { differences, .. } | Self::UnexpectedStateAtStart { differences, .. } => {
+                differences
+            }
             _ => &[],
         }
     }

@@ -37,10 +37,12 @@ use super::report::{self, NodeFailure, NodeReport};
 use super::wake::{ClusterChange, ClusterChanges, cluster_changes};
 use crate::drift::{DriftCheck, DriftError, HealBudget, Monitor};
 use crate::guard::GuardOptions;
-use crate::{disk, footprint, once};
+use crate::{disk, footprint, once, paths, previous_logs};
 
 /// The idle time after which unused memory is released: no event for this long probably means none for a long time.
 const SETTLED: Duration = Duration::from_secs(2);
+/// How long a stop may wait for the copy of the logs.
+const KEEPING_LOGS: Duration = Duration::from_mins(1);
 const FORCE_FILE_POLL: Duration = Duration::from_secs(1);
 
 /// Runs the daemon of one node until cancelled. Holds the machine's lock all the time.
@@ -82,6 +84,7 @@ pub async fn run(
     let ended = agent.follow(news, &options, &halt).await;
     agent.activity.stopping();
     agent.stop_watching();
+    agent.keep_logs().await;
     helpers.cancel();
     keeper.await?;
     if let Some(endpoints) = endpoints {
@@ -433,6 +436,17 @@ impl Agent {
         work: impl FnOnce(&Machine) -> Result<T, AgentError> + Send + 'static,
     ) -> Result<T, AgentError> {
         isolated(Arc::clone(&self.machine), self.cluster.node(), work).await
+    }
+
+    /// Best effort: a stop must not fail, nor take long.
+    async fn keep_logs(&self) {
+        let kept = self.blocking(|machine| Ok(previous_logs::keep(&machine.root)?));
+        match tokio::time::timeout(KEEPING_LOGS, kept).await {
+            Ok(Ok(0)) => {}
+            Ok(Ok(count)) => tracing::info!(count, "kept the logs in {}", paths::PREVIOUS_LOGS),
+            Ok(Err(error)) => tracing::warn!(%error, "could not keep the logs"),
+            Err(_) => tracing::warn!("the logs were not kept within {KEEPING_LOGS:?}"),
+        }
     }
 
     /// Runs blocking work that reports its progress in notes.

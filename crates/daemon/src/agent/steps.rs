@@ -351,26 +351,31 @@ impl Agent {
             return found;
         }
         let wanted = name.to_owned();
-        if let Some(config) = self
+        let copy = self
             .blocking(move |machine| work::installed(machine, &wanted))
-            .await?
-        {
-            return Ok(config);
+            .await?;
+        let rendered = self.note_bootstrap_difference().await;
+        let installed = name.to_owned();
+        match (copy, rendered) {
+            (Some(config), _) => Ok(config),
+            (None, Some(rendered)) => Err(AgentError::BootstrapMismatch { installed, rendered }),
+            (None, None) => Err(AgentError::BootstrapUnknown { installed }),
         }
-        let Ok(Some(pool)) = self.cluster.pool().await else {
-            return Err(AgentError::BootstrapUnknown {
-                installed: name.to_owned(),
-            });
-        };
+    }
+
+    /// Writes the difference between the installed config and the cluster's to disk, and returns the name of the
+    /// cluster's; `None` if the pool is unknown. Best effort: the difference is for administrators only.
+    async fn note_bootstrap_difference(&self) -> Option<String> {
+        let pool = self.cluster.pool().await.ok()??;
         let rendered = pool.spec.configuration.reference.name.unwrap_or_default();
-        if let Ok(config) = self.cluster.config(&rendered).await {
-            self.blocking(move |machine| work::note_bootstrap_difference(machine, config))
-                .await?;
+        if let Ok(config) = self.cluster.config(&rendered).await
+            && let Err(error) = self
+                .blocking(move |machine| work::note_bootstrap_difference(machine, config))
+                .await
+        {
+            tracing::warn!(%error, "could not record how the installed config differs from the cluster's");
         }
-        Err(AgentError::BootstrapMismatch {
-            installed: name.to_owned(),
-            rendered,
-        })
+        Some(rendered)
     }
 
     async fn report_done(&mut self, disk: &OnDisk, config: &str) -> Result<AfterStep, AgentError> {
@@ -404,7 +409,7 @@ impl Agent {
                     .blocking(|machine| Ok(disk::current_config(&machine.root)?))
                     .await?
                 {
-                    self.preflight(&config).await?;
+                    self.preflight(&config).await.map_err(AgentError::at_start)?;
                 }
                 self.verified = Some(version.clone());
             }

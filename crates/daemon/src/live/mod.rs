@@ -122,7 +122,10 @@ pub fn sync(
     let mut record = LiveRecord::read(root)?;
     let mut touched = Vec::new();
     remove_stale(root, &mut record, &mut touched, |path| {
-        wanted.files.contains_key(path) || managed.contains(path) || !path.is_within(paths::REGISTRY_CAS)
+        // A missing CA may only not be known yet, but the tools of the OS prefer an old merged pull secret to the
+        // kubelet's.
+        let is_removable = path.is_within(paths::REGISTRY_CAS) || path.as_str() == paths::MERGED_PULL_SECRET;
+        wanted.files.contains_key(path) || managed.contains(path) || !is_removable
     })?;
     for (path, (contents, attributes)) in &wanted.files {
         let is_asked_for = path.is_within(paths::REGISTRY_CAS) || managed.contains(path);
@@ -363,8 +366,43 @@ mod tests {
         assert_eq!(root.entry(&secret).unwrap().unwrap().mode, 0o600);
         assert_eq!(sync(&root, &first, None, Custody::Installed).unwrap(), []);
         // Missing data is no reason to remove a working certificate.
-        let nothing = wanted(&config(&json!({"kubeAPIServerServingCAData": null}))).unwrap();
+        let nothing =
+            json!({"kubeAPIServerServingCAData": null, "internalRegistryPullSecret": base64("{}\n")});
+        let nothing = wanted(&config(&nothing)).unwrap();
         assert_eq!(sync(&root, &nothing, None, Custody::Installed).unwrap(), []);
+    }
+
+    /// The tools of the OS kept using the credentials of an image registry that the cluster had removed.
+    #[test]
+    fn the_merged_pull_secret_stayed_when_the_cluster_had_none_any_more() {
+        let (directory, root) = machine();
+        let path = directory.path().join(&paths::MERGED_PULL_SECRET[1..]);
+        let with = |secret: &str| {
+            let spec = json!({"kubeAPIServerServingCAData": base64("ca"), "internalRegistryPullSecret": base64(secret)});
+            wanted(&config(&spec)).unwrap()
+        };
+        let none = wanted(&config(&json!({"kubeAPIServerServingCAData": base64("ca")}))).unwrap();
+        sync(&root, &with("{}"), None, Custody::Installed).unwrap();
+        assert!(path.exists());
+        let touched = sync(&root, &none, None, Custody::Installed).unwrap();
+        assert_eq!(
+            touched.iter().map(RootedPath::as_str).collect::<Vec<_>>(),
+            [paths::MERGED_PULL_SECRET]
+        );
+        assert!(!path.exists());
+        assert_eq!(sync(&root, &none, None, Custody::Installed).unwrap(), []);
+
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "{\"auths\": {}}").unwrap();
+        assert_eq!(
+            sync(&root, &none, None, Custody::Installed).unwrap(),
+            [],
+            "not ours"
+        );
+        sync(&root, &with("{}"), None, Custody::Installed).unwrap();
+        fs::write(&path, "edited").unwrap();
+        sync(&root, &none, None, Custody::Installed).unwrap();
+        assert!(path.exists(), "edited since");
     }
 
     #[test]

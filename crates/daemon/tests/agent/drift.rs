@@ -28,6 +28,32 @@ async fn idle_world() -> (World, NodeConfig) {
     (world, first)
 }
 
+/// Reported as drift before an update, although there was none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn drift_that_a_starting_daemon_finds_has_an_event_of_its_own() {
+    let (mut world, first) = idle_world().await;
+    world.stop_daemon().await;
+    world.write("/etc/a", "edited while no daemon was running\n");
+    world.start_daemon();
+    world
+        .eventually("the event", async |world: &World| {
+            let texts = world.event_texts("OnDiskStateValidationFailed").await;
+            texts
+                .iter()
+                .any(|text| text.contains("content mismatch for file \"/etc/a\""))
+        })
+        .await;
+    world
+        .until_failing(
+            "Degraded",
+            "unexpected on-disk state validating against rendered-worker-1",
+        )
+        .await;
+    world.write("/etc/a", "1\n");
+    world.until_done(&first).await;
+    world.stop_daemon().await;
+}
+
 async fn set_pool_policy(world: &World, policy: &str) {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {DRIFT_POLICY: policy}}}));
     world

@@ -6,6 +6,7 @@ use mco_host::os::OperatingSystem as _;
 use mco_host::os::SimulatedOs;
 use serde_json::json;
 
+use crate::install;
 use crate::support::{self, config, config_with, file, files};
 use crate::world::{World, has};
 
@@ -143,6 +144,22 @@ async fn a_boot_that_the_other_implementation_asked_for_is_acknowledged() {
         ""
     ));
     assert_eq!(world.boot(), boot);
+    world.stop_daemon().await;
+}
+
+/// The documented difference was only written where no copy was on the disk, which never happens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_machine_records_how_its_config_differs_from_the_clusters() {
+    let installed = config("rendered-worker-0", &files(&[file("/etc/a", "0\n")]));
+    let rendered = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
+    let mut world = World::new(&rendered).await;
+    install::install_config(&world.machine(), &installed.object);
+    world.start_daemon();
+    world.until_done(&installed).await;
+    assert!(world.read(paths::BOOTSTRAP_DIFF).contains("/etc/a"));
+    world.target(&rendered).await;
+    world.until_done(&rendered).await;
+    assert_eq!(world.read("/etc/a"), "1\n");
     world.stop_daemon().await;
 }
 

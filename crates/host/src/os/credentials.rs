@@ -1,5 +1,7 @@
 //! Registry credentials and the proxy of the tools that pull OS images.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use super::OsError;
 use crate::path::RootedPath;
 use crate::root::{Attributes, FileKind, FsError, Root};
@@ -65,8 +67,20 @@ pub(super) fn proxy(root: &Root) -> Result<Vec<(String, String)>, OsError> {
     Ok(text.lines().filter_map(variable).collect())
 }
 
-/// The drop-in for services that pull images: `-` because the proxy may be removed later.
-pub(super) const PROXY_DROP_IN: &str = "[Service]\nEnvironmentFile=-/etc/mco/proxy.env\n";
+/// Returns the drop-in for services that pull images, if the cluster has a proxy: `-` because the proxy may be removed
+/// later. It differs when the proxy changes, because a running service has to be restarted then.
+pub(super) fn proxy_drop_in(root: &Root) -> Result<Option<String>, OsError> {
+    let path = RootedPath::new(PROXY_FILE).map_err(FsError::from)?;
+    let contents = root.read(&path, 1 << 20)?;
+    Ok(contents.map(|contents| {
+        let mut hasher = DefaultHasher::new();
+        contents.hash(&mut hasher);
+        format!(
+            "# {:016x}\n[Service]\nEnvironmentFile=-{PROXY_FILE}\n",
+            hasher.finish()
+        )
+    }))
+}
 
 #[cfg(test)]
 mod tests {

@@ -78,11 +78,18 @@ const TRUST_UNIT: &str = "coreos-update-ca-trust.service";
 /// The commands of Fedora and of Debian.
 const TRUST_COMMANDS: [&str; 2] = ["update-ca-trust", "update-ca-certificates"];
 
+/// The runtime that the built-in policies name, and the one that other clusters have.
+const CRIO: &str = "crio.service";
+const CONTAINERD: &str = "containerd.service";
+
 impl Services for SystemdServices {
     fn perform(&self, action: &ServiceAction) -> Result<(), ServiceError> {
         let performed = self.perform_on_systemd(action);
         match (performed, action) {
             (Err(error), ServiceAction::Restart(unit)) if unit == TRUST_UNIT => self.update_trust(error),
+            (Err(error), ServiceAction::Reload(unit) | ServiceAction::Restart(unit)) if unit == CRIO => {
+                self.restart_containerd(error)
+            }
             (performed, _) => performed,
         }
     }
@@ -102,6 +109,22 @@ impl SystemdServices {
             }
         }
         Err(failure)
+    }
+
+    /// Restarts containerd, which cannot be reloaded, on a machine without CRI-O. Without either runtime, no process
+    /// has read the files that changed: podman reads them at each start. A CRI-O that exists and fails stays a failure.
+    fn restart_containerd(&self, failure: ServiceError) -> Result<(), ServiceError> {
+        let property = |name: &'static str, unit| self.systemctl.property(name, unit).unwrap_or_default();
+        if property("LoadState", CRIO) != "not-found" {
+            return Err(failure);
+        }
+        // A restart would start a containerd that the administrator has stopped.
+        if property("ActiveState", CONTAINERD) != "active" {
+            tracing::info!("this machine has no {CRIO}, and no running {CONTAINERD} to restart instead");
+            return Ok(());
+        }
+        tracing::info!("this machine has no {CRIO}; {CONTAINERD} is restarted instead");
+        self.perform_on_systemd(&ServiceAction::Restart(CONTAINERD.to_owned()))
     }
 
     fn perform_on_systemd(&self, action: &ServiceAction) -> Result<(), ServiceError> {
@@ -143,6 +166,16 @@ impl Services for Systemctl {
 }
 
 impl Systemctl {
+    fn property(&self, name: &str, unit: &str) -> Result<String, CommandError> {
+        let wanted = format!("--property={name}");
+        let text = succeed(
+            self.commands.as_ref(),
+            "systemctl",
+            &["show", &wanted, "--", unit],
+        )?;
+        Ok(value_of(name, &text))
+    }
+
     /// Verifies that a unit has not failed. A service that has finished counts as well as a running one.
     fn verify(&self, unit: &str, action: &ServiceAction) -> Result<(), ServiceError> {
         let text = succeed(
@@ -150,13 +183,7 @@ impl Systemctl {
             "systemctl",
             &["show", "--property=ActiveState,Result", "--", unit],
         )?;
-        let property = |name: &str| {
-            let line = text
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-            line.unwrap_or_default().to_owned()
-        };
-        let (state, result) = (property("ActiveState"), property("Result"));
+        let (state, result) = (value_of("ActiveState", &text), value_of("Result", &text));
         if state != "failed" && matches!(result.as_str(), "success" | "") {
             return Ok(());
         }
@@ -167,6 +194,14 @@ impl Systemctl {
             result,
         })
     }
+}
+
+/// Returns the value of a property that `systemctl show` has printed.
+fn value_of(name: &str, text: &str) -> String {
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    value.unwrap_or_default().to_owned()
 }
 
 /// A directory has no services: actions are recorded, and selected units fail.
@@ -306,6 +341,61 @@ mod tests {
         assert_eq!(calls, [restart, "update-ca-trust", "update-ca-certificates"]);
         let (outcome, _) = perform(&[]);
         assert!(outcome.unwrap_err().contains("Unit not found."));
+    }
+
+    /// A changed registries.conf was rolled back on hosts of podman and on nodes with containerd.
+    #[test]
+    fn changed_registries_were_rolled_back_on_machines_without_crio() {
+        let loaded = "systemctl show --property=LoadState -- crio.service";
+        let active = "systemctl show --property=ActiveState -- containerd.service";
+        let restart = "systemctl restart -- containerd.service";
+        let verify = "systemctl show --property=ActiveState,Result -- containerd.service";
+        let perform = |action: ServiceAction, answers: &[(&str, &str)]| {
+            let recorded =
+                Recorded::answering(answers).failing("systemctl", 5, "crio.service cannot be reloaded.");
+            let recorded = Arc::new(recorded);
+            let root = tempfile::tempdir().unwrap();
+            let services = SystemdServices::new(Bus::at(root.path()), Arc::new(Arc::clone(&recorded)));
+            let outcome = services.perform(&action).map_err(|error| error.to_string());
+            (outcome, recorded.invocations().split_off(1))
+        };
+        let reload = || ServiceAction::Reload(CRIO.to_owned());
+        let absent = (loaded, "LoadState=not-found\n");
+        let running = (active, "ActiveState=active\n");
+        let stopped = (active, "ActiveState=inactive\n");
+        let succeeds = [(restart, ""), (verify, "ActiveState=active\nResult=success\n")];
+
+        for action in [reload(), ServiceAction::Restart(CRIO.to_owned())] {
+            let (outcome, calls) = perform(action, &[absent, running, succeeds[0], succeeds[1]]);
+            assert_eq!(
+                (outcome, calls),
+                (
+                    Ok(()),
+                    [loaded, active, restart, verify].map(str::to_owned).to_vec()
+                )
+            );
+        }
+        let (outcome, calls) = perform(reload(), &[absent, stopped]);
+        assert_eq!(
+            (outcome, calls),
+            (Ok(()), [loaded, active].map(str::to_owned).to_vec())
+        );
+
+        let (outcome, _) = perform(
+            reload(),
+            &[absent, running, (restart, ""), (verify, "ActiveState=failed\n")],
+        );
+        assert!(outcome.unwrap_err().contains("containerd.service is failed"));
+        for state in ["LoadState=loaded\n", "LoadState=masked\n", ""] {
+            let (outcome, calls) = perform(reload(), &[(loaded, state), running]);
+            assert!(
+                outcome.unwrap_err().contains("crio.service cannot be reloaded."),
+                "{state}"
+            );
+            assert_eq!(calls, [loaded]);
+        }
+        let (outcome, calls) = perform(ServiceAction::Restart("other.service".to_owned()), &[absent]);
+        assert!(outcome.is_err() && calls.is_empty());
     }
 
     #[test]

@@ -18,6 +18,8 @@ use crate::root::{Attributes, FsError, Root};
 use status::{RpmOstreeDeployment, RpmOstreeStatus};
 
 const PROGRAM: &str = "rpm-ostree";
+const SERVICE: &str = "rpm-ostreed.service";
+const PROXY_DROP_IN: &str = "10-mco-proxy.conf";
 const DROP_INS: &str = "/run/systemd/system/rpm-ostreed.service.d";
 /// Without it the service cannot read files of the machine that a local image needs.
 const SANDBOX_DROP_IN: (&str, &str) = ("bug2111817.conf", "[Service]\nInaccessiblePaths=\n");
@@ -207,27 +209,36 @@ impl RpmOstree {
     }
 
     fn write_drop_ins(&self, root: &Root) -> Result<(), OsError> {
-        let mut wanted = vec![SANDBOX_DROP_IN];
-        if credentials::has_proxy(root)? {
-            wanted.push(("10-mco-proxy.conf", credentials::PROXY_DROP_IN));
-        }
-        let mut written = false;
-        for (name, text) in wanted {
-            let path = RootedPath::new(&format!("{DROP_INS}/{name}")).map_err(FsError::from)?;
-            if root.read_text(&path, 64 << 10)?.as_deref() == Some(text) {
-                continue;
-            }
-            if let Some(parent) = path.parent() {
-                root.create_directories(&parent, Attributes::root(0o755))?;
-            }
-            root.write_atomically(&path, Attributes::root(0o644), text.as_bytes())?;
-            written = true;
-        }
-        if written {
+        let sandbox = write_drop_in(root, SANDBOX_DROP_IN.0, Some(SANDBOX_DROP_IN.1), 0o644)?;
+        // Its hash covers the credentials of the proxy.
+        let proxy = credentials::proxy_drop_in(root)?;
+        let proxy = write_drop_in(root, PROXY_DROP_IN, proxy.as_deref(), 0o600)?;
+        if sandbox || proxy {
             succeed(self.commands.as_ref(), "systemctl", &["daemon-reload"])?;
+        }
+        if proxy {
+            // A service that runs has the environment of its start.
+            succeed(self.commands.as_ref(), "systemctl", &["try-restart", SERVICE])?;
         }
         Ok(())
     }
+}
+
+/// Writes a drop-in of the service, or removes it without a text. Returns whether it differed.
+fn write_drop_in(root: &Root, name: &str, text: Option<&str>, mode: u32) -> Result<bool, OsError> {
+    let path = RootedPath::new(&format!("{DROP_INS}/{name}")).map_err(FsError::from)?;
+    if root.read_text(&path, 64 << 10)?.as_deref() == text {
+        return Ok(false);
+    }
+    let Some(text) = text else {
+        root.remove_file(&path)?;
+        return Ok(true);
+    };
+    if let Some(parent) = path.parent() {
+        root.create_directories(&parent, Attributes::root(0o755))?;
+    }
+    root.write_atomically(&path, Attributes::root(mode), text.as_bytes())?;
+    Ok(true)
 }
 
 fn booted(status: &RpmOstreeStatus) -> Result<&RpmOstreeDeployment, OsError> {

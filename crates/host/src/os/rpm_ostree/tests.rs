@@ -165,7 +165,10 @@ fn preparation_gives_the_service_its_proxy_and_removes_leftovers() {
     assert!(!machine.exists("run/tmp-rpm-ostree-policy.json"));
     let drop_in = "run/systemd/system/rpm-ostreed.service.d/10-mco-proxy.conf";
     let text = std::fs::read_to_string(machine.directory.path().join(drop_in)).unwrap();
-    assert_eq!(text, "[Service]\nEnvironmentFile=-/etc/mco/proxy.env\n");
+    assert!(
+        text.ends_with("\n[Service]\nEnvironmentFile=-/etc/mco/proxy.env\n"),
+        "{text}"
+    );
     assert!(machine.exists("run/systemd/system/rpm-ostreed.service.d/bug2111817.conf"));
     let reloads = machine
         .double
@@ -174,6 +177,35 @@ fn preparation_gives_the_service_its_proxy_and_removes_leftovers() {
         .filter(|it| it.contains("daemon-reload"))
         .count();
     assert_eq!(reloads, 2, "the second preparation has nothing to do");
+}
+
+/// rpm-ostreed pulled through the former proxy until it had been idle for a minute.
+#[test]
+fn a_changed_proxy_did_not_reach_the_running_service() {
+    let machine = machine();
+    let system = machine.rpm_ostree();
+    let drop_in = "run/systemd/system/rpm-ostreed.service.d/10-mco-proxy.conf";
+    let mut restarts = Vec::new();
+    for proxy in [
+        None,
+        Some("http://p:1"),
+        Some("http://p:1"),
+        Some("http://p:2"),
+        None,
+        None,
+    ] {
+        let path = machine.directory.path().join("etc/mco/proxy.env");
+        match proxy {
+            Some(proxy) => machine.write("etc/mco/proxy.env", &format!("HTTPS_PROXY={proxy}\n")),
+            None => drop(std::fs::remove_file(path)),
+        }
+        system.prepare(&machine.root).unwrap();
+        assert_eq!(machine.exists(drop_in), proxy.is_some());
+        let log = machine.double.log();
+        let is_restart = |line: &&String| line.contains("try-restart rpm-ostreed.service");
+        restarts.push(log.iter().filter(is_restart).count());
+    }
+    assert_eq!(restarts, [0, 1, 1, 2, 3, 3]);
 }
 
 #[test]
