@@ -469,7 +469,8 @@ impl Agent {
                 }
             }
         };
-        let (outcome, ()) = tokio::join!(working, reporting);
+        // Boxed, so that the future of every caller stays small.
+        let (outcome, ()) = tokio::join!(Box::pin(working), Box::pin(reporting));
         outcome
     }
 
