@@ -624,6 +624,7 @@ mod tests {
             target: None,
             under_way: Vec::new(),
             after: None,
+            one_at_a_time_with: Vec::new(),
             policy: None,
             waves: vec![vec!["cp".to_owned()], vec!["w".to_owned()]],
             stuck: Vec::new(),
