@@ -31,6 +31,9 @@ e2e: ## Run the suites against real components, which it installs (as root, on D
 	e2e/rollout/run
 	e2e/gates/run
 	e2e/cluster/run --profile full
+	e2e/cluster/run --profile ha
+	e2e/cluster/run --profile guard
+	e2e/cluster/run --profile adoption
 	e2e/image/run
 	e2e/firstboot/run
 	e2e/node/run
@@ -55,7 +58,7 @@ release: setup ## Build everything that a release publishes into target/dist (se
 	scripts/release
 
 .PHONY: bench
-bench: ## Measure speed and memory against the budgets
+bench: ## Measure speed, memory and the size of the program against the budgets
 	$(CARGO) bench --package mco-core
 	$(CARGO) bench --package mco-apiserver --bench load
 	$(CARGO) bench --package mco-controllers --bench rollout
@@ -63,6 +66,7 @@ bench: ## Measure speed and memory against the budgets
 	scripts/bench-render
 	scripts/bench-server
 	scripts/bench-daemon
+	scripts/bench-size
 
 .PHONY: proof
 proof: ## Power failures, kills at every step, simulated fleets, suites of others (docs/proof.md)

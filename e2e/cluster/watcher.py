@@ -15,12 +15,15 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 
 PREFIX = "machineconfiguration.openshift.io/"
 # A reboot of a machine here takes well under a minute; the kubelet inspects control groups of the former boot, the API server
 # may be away itself.
 LONGEST_NOT_READY = 240
 ALLOWED_AWAY = 1
+# A controller may decide to update a node before it sees that another one is no longer Ready.
+NOTICED_WITHIN = 5
 
 
 class Watcher:
@@ -57,6 +60,14 @@ class Watcher:
             json.dump(self.counts, file)
         os.replace(path + ".new", path)
 
+    def ended(self, work, *arguments):
+        """Runs a thread's work, which never ends: a watcher without one of its threads would see nothing and report nothing."""
+        try:
+            work(*arguments)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+
     def watch(self, resource, handle):
         """Streams one kind for ever; kubectl ends when the API server restarts, then the list is read again."""
         while True:
@@ -92,6 +103,8 @@ class Watcher:
             if boot != before["status"]["nodeInfo"]["bootID"]:
                 self.counts["reboots"] += 1
         self.nodes[name] = node
+        if before is not None and self.is_sent(node) and not self.is_sent(before):
+            self.started(name, node)
         if name in self.expected("cordoned") and not unschedulable:
             self.violation(("cordon", name), f"the administrator's cordon of {name} was lifted")
         self.readiness(name, node)
@@ -104,16 +117,40 @@ class Watcher:
         else:
             self.not_ready_since.setdefault(name, time.monotonic())
 
+    @staticmethod
+    def role(node):
+        return "master" if "node-role.kubernetes.io/control-plane" in node["metadata"].get("labels", {}) else "worker"
+
+    @staticmethod
+    def is_sent(node):
+        """Whether the node has another target than the config it reports."""
+        annotations = node["metadata"].get("annotations", {})
+        current, desired = (annotations.get(PREFIX + key, "") for key in ("currentConfig", "desiredConfig"))
+        return bool(current and desired) and current != desired
+
+    @staticmethod
+    def is_taken(node):
+        drain = node["metadata"].get("annotations", {}).get(PREFIX + "desiredDrain", "")
+        return node["spec"].get("unschedulable", False) and drain.startswith("drain-")
+
+    def started(self, name, node):
+        """Checks that no update starts while another node of the role is away for any reason, by mco or not."""
+        excused = self.expected("cordoned") | self.expected("down")
+        for other, found in self.nodes.items():
+            if other == name or other in excused or self.role(found) != self.role(node):
+                continue
+            since = self.not_ready_since.get(other)
+            is_down = since is not None and time.monotonic() - since > NOTICED_WITHIN
+            if is_down or self.is_taken(found):
+                why = "not Ready" if is_down else "drained"
+                self.violation(("started", name, other), f"the update of {name} started while {other} was {why}")
+
     def away(self):
         """Counts the nodes that mco has taken away, per role."""
         pools = {}
         for name, node in self.nodes.items():
-            annotations = node["metadata"].get("annotations", {})
-            drain = annotations.get(PREFIX + "desiredDrain", "")
-            taken = node["spec"].get("unschedulable", False) and drain.startswith("drain-")
-            if taken and name not in self.expected("cordoned") | self.expected("down"):
-                role = "master" if "node-role.kubernetes.io/control-plane" in node["metadata"]["labels"] else "worker"
-                pools.setdefault(role, set()).add(name)
+            if self.is_taken(node) and name not in self.expected("cordoned") | self.expected("down"):
+                pools.setdefault(self.role(node), set()).add(name)
         for role, names in pools.items():
             if len(names) > ALLOWED_AWAY:
                 self.violation(("away", role, tuple(sorted(names))), f"{len(names)} of {role} are away: {sorted(names)}")
@@ -154,8 +191,8 @@ class Watcher:
     def run(self):
         kinds = {"nodes": self.node, "pods": self.pod, "poddisruptionbudgets": self.budget}
         for resource, handle in kinds.items():
-            threading.Thread(target=self.watch, args=(resource, handle), daemon=True).start()
-        self.clock()
+            threading.Thread(target=self.ended, args=(self.watch, resource, handle), daemon=True).start()
+        self.ended(self.clock)
 
 
 if __name__ == "__main__":

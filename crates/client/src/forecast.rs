@@ -528,6 +528,11 @@ fn drain_forecast(rollout: &PoolWaves, not_drained: &BTreeSet<&str>, now: &PlanC
             pods.entry(node).or_default().push(pod);
         }
     }
+    let controllers: Vec<&Pod> = now
+        .pods
+        .iter()
+        .filter(|pod| drain::pods::is_controller(pod))
+        .collect();
     let mut forecast = DrainForecast::default();
     for node in rollout.under_way.iter().chain(rollout.waves.iter().flatten()) {
         if not_drained.contains(node.as_str()) {
@@ -535,7 +540,9 @@ fn drain_forecast(rollout: &PoolWaves, not_drained: &BTreeSet<&str>, now: &PlanC
             continue;
         }
         let here = pods.get(node.as_str()).into_iter().flatten().copied();
-        let eviction = Eviction::of_pods(here, drain::DrainPolicy::default(), |_, _| true);
+        let other_controller = drain::OtherController::than_on(node, controllers.iter().copied());
+        let policy = drain::DrainPolicy::default();
+        let eviction = Eviction::of_pods(here, policy, other_controller, |_, _| true);
         let losses = eviction.concerns.into_iter().map(|(pod, concern)| DrainLoss {
             node: node.clone(),
             pod,
@@ -624,6 +631,7 @@ mod tests {
             target: None,
             under_way: Vec::new(),
             after: None,
+            one_at_a_time_with: Vec::new(),
             policy: None,
             waves: vec![vec!["cp".to_owned()], vec!["w".to_owned()]],
             stuck: Vec::new(),

@@ -122,12 +122,40 @@ async fn default_adoption_policy(ctx: &Context, name: &str) -> Result<bool, Erro
 }
 
 /// Control-plane and arbiter nodes are the voters of etcd, and the plan of one pool depends on the nodes of the
-/// other: neither plans before the other has written what it planned.
+/// others: none plans before another has written what it planned.
 async fn lock_voters<'c>(ctx: &'c Context, pool: &str) -> Option<MutexGuard<'c, ()>> {
-    match pool {
-        names::pool::MASTER | names::pool::ARBITER => Some(ctx.voters.lock().await),
-        _ => None,
+    let is_built_in = matches!(pool, names::pool::MASTER | names::pool::ARBITER);
+    let members = || ctx.membership.nodes_of(pool).into_iter();
+    let holds_voters = is_built_in || members().any(|member| is_control_plane(ctx, &member));
+    if holds_voters {
+        Some(ctx.voters.lock().await)
+    } else {
+        None
     }
+}
+
+fn is_control_plane(ctx: &Context, node: &str) -> bool {
+    let node = ctx.stores.nodes.get(node);
+    node.is_some_and(|node| control_plane::is_control_plane_node(&node))
+}
+
+/// Returns the names of all control-plane nodes, of any pool.
+fn control_plane_nodes(ctx: &Context) -> Vec<String> {
+    let nodes = ctx.stores.nodes.all();
+    let of_control_plane = nodes
+        .iter()
+        .filter(|node| control_plane::is_control_plane_node(node));
+    of_control_plane
+        .map(|node| object_name(&node.metadata).to_owned())
+        .collect()
+}
+
+/// Returns the pools that have control-plane nodes.
+pub(crate) fn control_plane_pools(ctx: &Context) -> BTreeSet<String> {
+    let nodes = control_plane_nodes(ctx).into_iter();
+    nodes
+        .filter_map(|node| ctx.membership.of_node(&node).pool)
+        .collect()
 }
 
 /// The budgets of a policy are shared by its pools: none of them plans before another has written what it planned.
@@ -188,6 +216,9 @@ impl PoolSnapshot {
             names::pool::MASTER => members.extend(ctx.membership.nodes_of(names::pool::ARBITER)),
             names::pool::ARBITER => members.extend(ctx.membership.nodes_of(names::pool::MASTER)),
             _ => {}
+        }
+        if members.iter().any(|member| is_control_plane(ctx, member)) {
+            members.extend(control_plane_nodes(ctx));
         }
         for related in related_pools(policies.iter().map(Arc::as_ref), &pools, &pool) {
             if related != name {

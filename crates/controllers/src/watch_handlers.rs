@@ -27,6 +27,7 @@ use mco_core::generators::boot_images;
 use mco_core::generators::generated::Generator;
 use mco_core::generators::kubelet::profile;
 use mco_core::pipeline::BaseConfigs;
+use mco_core::rollout::control_plane::is_control_plane_node;
 use mco_core::rollout::policy::selects;
 use mco_core::rollout::{ContestedNode, PlannedEvent, changes};
 use mco_runtime::{ObjectChange, object_name};
@@ -183,6 +184,16 @@ pub(crate) fn rollout_policy(ctx: &Context, change: &ObjectChange<'_, RolloutPol
     }
 }
 
+/// Of all control-plane nodes one is updated at a time, so the plans of their pools depend on each other.
+fn enqueue_control_plane_pools(ctx: &Context, change: &ObjectChange<'_, Node>) {
+    let mut states = [change.old, change.new].into_iter().flatten();
+    if states.any(|node| is_control_plane_node(node)) {
+        for pool in rollout::control_plane_pools(ctx) {
+            ctx.queues.rollout.enqueue(pool.as_str());
+        }
+    }
+}
+
 pub(crate) fn node(ctx: &Context, change: &ObjectChange<'_, Node>) {
     let Some(name) = change.latest().and_then(|node| node.metadata.name.clone()) else {
         return;
@@ -210,6 +221,7 @@ pub(crate) fn node(ctx: &Context, change: &ObjectChange<'_, Node>) {
                 _ => {}
             }
         }
+        enqueue_control_plane_pools(ctx, change);
     }
     if let Some(node) = change.new.filter(|_| after.pool.is_none())
         && let Some((_, owner)) = rollout::first_pivot(ctx, node)

@@ -49,12 +49,26 @@ rollout_ends() { # CONTENT
 }
 
 the_leader_is_killed_during_a_drain() {
-    local before first other machine
+    local before first other
     begins_to_roll_out leader
-    for machine in $CONTROL_PLANES; do
-        inside "$machine" pkill -KILL -f '/usr/bin/mco controller' || true
-    done
+    kill_the_leader
     rollout_ends leader
+}
+
+# The holder of the Lease begins with the name of its pod. Other replicas go on, so that one of them takes over.
+kill_the_leader() {
+    local holder pod machine uid
+    holder=$(kubectl -n "$NAMESPACE" get lease machine-config-controller -o 'jsonpath={.spec.holderIdentity}')
+    pod=$(kubectl -n "$NAMESPACE" get pods -l k8s-app=machine-config-controller -o name | sed 's,^pod/,,' |
+        while read -r name; do [[ $holder != "$name"* ]] || echo "$name"; done)
+    [ -n "$pod" ] || fail "no pod holds the Lease, but $holder"
+    machine=$(kubectl -n "$NAMESPACE" get pod "$pod" -o 'jsonpath={.spec.nodeName}')
+    uid=$(kubectl -n "$NAMESPACE" get pod "$pod" -o 'jsonpath={.metadata.uid}')
+    # The systemd driver writes underscores in names of control groups.
+    # shellcheck disable=SC2016
+    inside "$machine" bash -c 'for process in $(pgrep -f "/usr/bin/mco controller"); do
+        ! grep -qE "pod(${0}|${0//-/_})" "/proc/$process/cgroup" || { kill -KILL "$process" && exit; }
+    done; exit 1' "$uid" || fail "the leader $pod is not running on $machine"
 }
 
 the_api_server_restarts_during_a_rollout() {

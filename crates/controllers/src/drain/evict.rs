@@ -9,9 +9,11 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{EvictParams, ListParams};
 use kube::{Api, Client};
-use mco_core::rollout::drain::pods::{full_name, overstays};
+use mco_api::vocabulary::{labels, names};
+use mco_core::rollout::drain::pods::{full_name, is_controller, overstays};
 use mco_core::rollout::drain::{
-    Blocker, Budgets, Completion, DrainPolicy, DrainRecord, Eviction, Obstacle, complete, pace,
+    Blocker, Budgets, Completion, DrainPolicy, DrainRecord, Eviction, Obstacle, OtherController, complete,
+    pace,
 };
 use mco_core::rollout::node_progress::UpdatePhase;
 use mco_runtime::{Lenient, is_not_found, list_lenient};
@@ -106,11 +108,20 @@ impl<'a> DrainAttempt<'a> {
             }
             let pods = self.pods().await?;
             self.find_daemon_sets(&pods).await?;
-            let eviction = Eviction::of_pods(&pods, DrainPolicy::default(), |namespace, name| {
+            let other_controller = self.other_controller(&pods).await?;
+            let policy = DrainPolicy::default();
+            let eviction = Eviction::of_pods(&pods, policy, other_controller, |namespace, name| {
                 let key = format!("{namespace}/{name}");
                 self.daemon_sets.get(&key).copied().unwrap_or(true)
             });
             if eviction.is_finished() {
+                if let Some(kept) = eviction.kept_controller {
+                    let pod = full_name(kept);
+                    info!(
+                        node = self.node,
+                        pod, "kept the controller: none is ready on another node"
+                    );
+                }
                 return Ok(AttemptResult::Drained);
             }
             if is_first {
@@ -160,6 +171,18 @@ impl<'a> DrainAttempt<'a> {
             Some(pod) => Err(Error::Invalid(format!("draining node {}: {pod}", self.node))),
             None => Ok(listed.items),
         }
+    }
+
+    /// Finds a controller that can complete the drain, if one of the pods is a controller.
+    async fn other_controller(&self, pods: &[Pod]) -> Result<OtherController, Error> {
+        if !pods.iter().any(is_controller) {
+            return Ok(OtherController::Ready);
+        }
+        let api: Api<Lenient<Pod>> = Api::namespaced(self.client.clone(), names::NAMESPACE);
+        let selector = format!("{}={}", labels::APP, names::component::CONTROLLER);
+        let listed = list_lenient(&api, &ListParams::default().labels(&selector)).await;
+        let controllers = listed.map_err(Error::api("listing the pods of the controller"))?;
+        Ok(OtherController::than_on(self.node, &controllers.logged()))
     }
 
     /// Requests the eviction of every pod that is due. A refusal does not stop the others.

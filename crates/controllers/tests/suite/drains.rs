@@ -482,3 +482,42 @@ async fn a_cordon_of_another_client_just_before_ours_is_kept() {
     .await;
     assert_eq!(node.spec.unwrap_or_default().unschedulable, Some(true));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_controller_was_evicted_from_the_node_that_it_drained() {
+    const NAMESPACE: &str = mco_api::vocabulary::names::NAMESPACE;
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let label = json!({"labels": {"k8s-app": "machine-config-controller"}});
+    pod(&cluster, NAMESPACE, "controller-a", "worker-0", label.clone()).await;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let budget: PodDisruptionBudget = serde_json::from_value(json!({
+        "metadata": {"name": "machine-config-controller"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"k8s-app": "machine-config-controller"}}},
+    }))
+    .unwrap();
+    budgets.create(&PostParams::default(), &budget).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let update = async |name: &str| {
+        let before = target(&cluster.pool("worker").await);
+        cluster
+            .create_config(file_config(name, "worker", &format!("/etc/{name}"), "a"))
+            .await;
+        cluster.retargeted("worker", &before).await;
+        cluster.updated("worker").await;
+    };
+    update("99-worker-a").await;
+    let kept = pods.get_opt("controller-a").await.unwrap();
+    assert!(kept.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none()));
+
+    budgets
+        .delete("machine-config-controller", &DeleteParams::default())
+        .await
+        .unwrap();
+    pod(&cluster, NAMESPACE, "controller-b", "elsewhere", label).await;
+    update("99-worker-b").await;
+    assert!(
+        pods.get_opt("controller-a").await.unwrap().is_none(),
+        "another one took over"
+    );
+    assert!(pods.get_opt("controller-b").await.unwrap().is_some());
+}

@@ -149,3 +149,53 @@ async fn no_control_plane_node_is_updated_when_the_arbiter_became_unavailable_du
     cluster.updated("master").await;
     assert_eq!(desired(MASTERS[0]).await, new);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_pools_of_control_plane_nodes_took_one_each_at_once() {
+    const POOLS: [&str; 2] = ["cp-a", "cp-b"];
+    let mut cluster = Cluster::prepare().await;
+    for name in POOLS {
+        let pool: MachineConfigPool = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "machineConfigSelector": {"matchLabels": {"machineconfiguration.openshift.io/role": name}},
+                "nodeSelector": {"matchLabels": {format!("node-role.kubernetes.io/{name}"): ""}},
+                "maxUnavailable": 2,
+            },
+        }))
+        .unwrap();
+        cluster.create(&pool).await;
+    }
+    let client = cluster.counted_client();
+    cluster.start_controllers_through(client, cluster.options());
+    let machines = ["a", "b", "c", "d"].map(|letter| {
+        let pool = if letter < "c" { POOLS[0] } else { POOLS[1] };
+        SimulatedNodeSpec {
+            roles: vec![pool.to_owned(), "control-plane".to_owned()],
+            ..SimulatedNodeSpec::new(format!("voter-{letter}"), pool)
+        }
+    });
+    fleet::create(&cluster.client, &machines).await.unwrap();
+    cluster.start_fleet(Behaviour::default());
+    for pool in POOLS {
+        cluster.updated(pool).await;
+    }
+    cluster.at_rest().await;
+    let observer = Observer::start(cluster.api());
+    eventually("the observer sees the nodes", || async {
+        (!observer.sent("voter-d").is_empty()).then_some(())
+    })
+    .await;
+    let mut before = Vec::new();
+    for pool in POOLS {
+        before.push(target(&cluster.pool(pool).await));
+        let config = file_config(&format!("99-{pool}-a"), pool, "/etc/a", "a");
+        cluster.create_config(config).await;
+    }
+    for (pool, before) in POOLS.into_iter().zip(&before) {
+        cluster.retargeted(pool, before).await;
+        cluster.updated(pool).await;
+    }
+    assert_eq!(observer.order().len(), machines.len());
+    assert_eq!(observer.worst("voter"), 1);
+}

@@ -1,7 +1,6 @@
 //! The `maxUnavailable` budget of a pool.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use mco_api::vocabulary::names::pool::{ARBITER, MASTER};
 use thiserror::Error;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -32,11 +31,19 @@ pub fn objection(setting: &IntOrString) -> Option<String> {
     }
 }
 
+/// The nodes that a limit is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolNodes {
+    /// Nodes that hold etcd members.
+    ControlPlane,
+    Workers,
+}
+
 /// Returns the pool's limit. 0 means 1, because pausing is the way to stop a rollout; a negative number allows no
 /// update. Control-plane nodes are always updated one at a time: they hold etcd members, and two of three unavailable
 /// at once lose the quorum.
 pub fn max_unavailable(
-    pool: &str,
+    nodes: PoolNodes,
     setting: Option<&IntOrString>,
     members: usize,
 ) -> Result<i64, BudgetError> {
@@ -46,16 +53,10 @@ pub fn max_unavailable(
         Some(IntOrString::String(text)) => percentage(text)?.saturating_mul(len(members)).div_euclid(100),
     };
     let limit = if limit == 0 { 1 } else { limit };
-    Ok(if is_control_plane(pool) {
-        limit.min(1)
-    } else {
-        limit
+    Ok(match nodes {
+        PoolNodes::ControlPlane => limit.min(1),
+        PoolNodes::Workers => limit,
     })
-}
-
-/// Whether the nodes of the pool hold etcd members.
-pub fn is_control_plane(pool: &str) -> bool {
-    matches!(pool, MASTER | ARBITER)
 }
 
 /// Converts a count to a signed number.
@@ -104,7 +105,11 @@ mod tests {
             let expected = expected.map_err(|value| BudgetError {
                 value: value.to_owned(),
             });
-            assert_eq!(max_unavailable("worker", setting.as_ref(), 4), expected, "{name}");
+            assert_eq!(
+                max_unavailable(PoolNodes::Workers, setting.as_ref(), 4),
+                expected,
+                "{name}"
+            );
         }
     }
 
@@ -133,11 +138,10 @@ mod tests {
 
     #[test]
     fn control_plane_nodes_are_updated_one_at_a_time_regardless_of_the_pool() {
-        for pool in ["master", "arbiter"] {
-            for setting in [IntOrString::Int(3), IntOrString::String("100%".to_owned())] {
-                assert_eq!(max_unavailable(pool, Some(&setting), 5), Ok(1));
-            }
-            assert_eq!(max_unavailable(pool, Some(&IntOrString::Int(-1)), 5), Ok(-1));
+        let limit = |setting| max_unavailable(PoolNodes::ControlPlane, Some(&setting), 5);
+        for setting in [IntOrString::Int(3), IntOrString::String("100%".to_owned())] {
+            assert_eq!(limit(setting), Ok(1));
         }
+        assert_eq!(limit(IntOrString::Int(-1)), Ok(-1));
     }
 }

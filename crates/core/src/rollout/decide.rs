@@ -12,10 +12,10 @@
 use std::collections::HashSet;
 
 use mco_api::vocabulary::annotations::{CONFIRM_DEADLINE, node as annotation};
-use mco_api::vocabulary::names::pool::{ARBITER, MASTER};
-use mco_api::vocabulary::{events, topology};
+use mco_api::vocabulary::events;
+use mco_api::vocabulary::names::pool::MASTER;
 
-use super::budget::{self, len, max_unavailable};
+use super::budget::{self, len};
 use super::first_boot;
 use super::holds;
 use super::node::NodeView;
@@ -27,6 +27,7 @@ use super::policy::{self, PoolRules};
 use super::reboot_lock;
 use super::target::{RolloutTarget, TargetGate, gate};
 use super::view::{PoolView, RolloutView, TargetState};
+use super::voters;
 use crate::rollout::drain::cordon::Cordon;
 use crate::rollout::drain::with_obstacle;
 
@@ -51,7 +52,11 @@ pub fn plan_pool(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolPlan {
     plan_pool_after(view, pool, &HashSet::new())
 }
 
-fn plan_pool_after(view: &RolloutView<'_>, pool: &PoolView<'_>, started: &HashSet<String>) -> PoolPlan {
+pub(super) fn plan_pool_after(
+    view: &RolloutView<'_>,
+    pool: &PoolView<'_>,
+    started: &HashSet<String>,
+) -> PoolPlan {
     let mut plan = plan_members(view, pool, started);
     for node in &pool.unadopted {
         let reason = if node.is_being_released() {
@@ -121,12 +126,7 @@ fn plan_members(view: &RolloutView<'_>, pool: &PoolView<'_>, started: &HashSet<S
         ));
         plan.problem = Some(message);
     }
-    let limit = max_unavailable(
-        pool.name,
-        pool.pool.spec.max_unavailable.as_ref(),
-        pool.members.len(),
-    );
-    match limit {
+    match pool.max_unavailable() {
         Ok(limit) => plan.budget.limit = limit,
         Err(_) => return held_for(plan, pool, &HeldReason::Problem),
     }
@@ -139,7 +139,7 @@ fn plan_members(view: &RolloutView<'_>, pool: &PoolView<'_>, started: &HashSet<S
     let joining = view.unmanaged.iter();
     plan.actions
         .extend(joining.filter_map(|node| first_boot::join_from_no_pool(view, pool, node)));
-    choose(&mut plan, view, pool, &target, rules);
+    choose(&mut plan, view, pool, &target, rules, started);
     set_confirm_deadlines(&mut plan, view, pool);
     let announcement = plan.announcement(|_| true);
     plan.events.extend(announcement);
@@ -256,6 +256,7 @@ fn choose(
     pool: &PoolView<'_>,
     target: &RolloutTarget,
     mut rules: Option<PoolRules<'_, '_>>,
+    started: &HashSet<String>,
 ) {
     let mut waiting: Vec<&NodeView<'_>> = Vec::new();
     for node in &pool.members {
@@ -291,7 +292,7 @@ fn choose(
             waiting.push(node);
         }
     }
-    let (limit, when_full) = limit_among_voters(view, pool, plan.budget.limit);
+    let (limit, when_full) = voters::limit(view, pool, plan.budget.limit, started);
     plan.budget.limit = limit;
     let deferred = operator_node_to_defer(view, pool, &waiting);
     let mut used = len(plan.budget.taken.len());
@@ -370,36 +371,6 @@ fn arriving(node: &NodeView<'_>) -> HeldReason {
     } else {
         node.drain_obstacle()
             .map_or(HeldReason::InProgress, HeldReason::DrainBlocked)
-    }
-}
-
-/// Returns the limit and the reason to hold nodes for, in a cluster with an arbiter. Control-plane and arbiter nodes
-/// vote together, so only one of all of them may be unavailable: the control plane is updated first, and not while an
-/// arbiter is unavailable. A pending target of the control plane counts, too: an arbiter that was rendered earlier
-/// would overtake it.
-fn limit_among_voters(view: &RolloutView<'_>, pool: &PoolView<'_>, limit: i64) -> (i64, HeldReason) {
-    if view.topology != Some(topology::HIGHLY_AVAILABLE_ARBITER) || !budget::is_control_plane(pool.name) {
-        return (limit, HeldReason::Budget);
-    }
-    let away = |pool: &PoolView<'_>| pool.members.iter().any(NodeView::holds_a_slot);
-    if pool.name == MASTER {
-        return match view.pool(ARBITER) {
-            Some(arbiter) if away(arbiter) => (limit.min(0), HeldReason::ArbiterAway),
-            _ => (limit, HeldReason::Budget),
-        };
-    }
-    let control_plane_settled = view.pool(MASTER).is_some_and(|master| {
-        let waiting = match gate(master.pool, &master.layering) {
-            TargetGate::Open(target) => master.members.iter().any(|node| !node.is_sent_to(&target)),
-            TargetGate::NoTarget | TargetGate::Wait(_) | TargetGate::Failed(_) => true,
-        };
-        let is_settled = !waiting && master.target_state == TargetState::Settled;
-        !away(master) && (master.is_paused() || is_settled)
-    });
-    if control_plane_settled {
-        (limit, HeldReason::Budget)
-    } else {
-        (limit.min(0), HeldReason::AfterControlPlane)
     }
 }
 

@@ -29,6 +29,7 @@ mod reboot_lock;
 pub mod stage_ahead;
 pub mod target;
 mod view;
+mod voters;
 mod waves;
 
 pub use decide::{plan, plan_pool};

@@ -187,6 +187,15 @@ impl<'a> NodeView<'a> {
         self.is_unavailable() || has_failed || self.annotation(REBOOT_LOCK).is_some()
     }
 
+    /// Whether the node is unavailable, or may become it at any time. A node that holds a slot and is not interrupted is
+    /// available until its turn: its daemon has failed, or has not reported yet.
+    pub fn is_interrupted(&self) -> bool {
+        !self.is_ready()
+            || self.is_in_flight()
+            || self.was_sent_before_it_reported()
+            || self.annotation(REBOOT_LOCK).is_some()
+    }
+
     /// Whether the desired config and image of the node are exactly the target.
     pub fn is_sent_to(&self, target: &RolloutTarget) -> bool {
         self.desired_config == target.config && self.desired_image == target.image.as_deref()

@@ -190,6 +190,8 @@ pub enum HeldReason {
     AfterControlPlane,
     /// An arbiter node is unavailable; no second voter may be.
     ArbiterAway,
+    /// This control-plane node of another pool is unavailable or being updated; no second voter may be.
+    ControlPlaneNodeAway(String),
     WaitingForImage(String),
     PoolIsBeingDeleted,
     /// The pool has no rendered config yet.
@@ -345,6 +347,7 @@ impl PoolPlan {
                     HeldReason::Cordoned(_)
                     | HeldReason::FailingOnTarget(_)
                     | HeldReason::DrainBlocked(_)
+                    | HeldReason::ControlPlaneNodeAway(_)
                     | HeldReason::OnHold(_),
                     _,
                 ) => obstacles.push(held.to_string()),
@@ -402,6 +405,12 @@ impl fmt::Display for HeldReason {
             Self::JoiningPool(pool) => write!(f, "moves to pool {pool}, for which it was installed"),
             Self::AfterControlPlane => f.write_str("waits for the control plane to be updated"),
             Self::ArbiterAway => f.write_str("waits because an arbiter node is not available"),
+            Self::ControlPlaneNodeAway(node) => {
+                write!(
+                    f,
+                    "waits for control-plane node {node}, which is being updated or not available"
+                )
+            }
             Self::WaitingForImage(why) => write!(f, "waits because {why}"),
             Self::PoolIsBeingDeleted => f.write_str("stays because its pool is being deleted"),
             Self::NoTarget => f.write_str("waits for the pool's first rendered config"),

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
+use mco_api::vocabulary::names::pool::{ARBITER, MASTER};
 use mco_api::vocabulary::topology;
 use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig, RolloutPolicy};
 
 use super::adoption::AdoptionPolicy;
+use super::budget::{self, BudgetError, PoolNodes};
 use super::control_plane::is_control_plane_node;
 use super::node::NodeView;
 use super::node_annotations::NodeAnnotations;
@@ -242,6 +244,27 @@ impl<'a> PoolView<'a> {
             let expressions = selector.match_expressions.iter().flatten().next().is_some();
             !labels && !expressions
         })
+    }
+
+    /// Whether nodes of the pool hold etcd members. Only OpenShift names their pools; elsewhere it is any pool.
+    pub fn is_control_plane(&self) -> bool {
+        matches!(self.name, MASTER | ARBITER) || self.control_plane_members().next().is_some()
+    }
+
+    pub(super) fn control_plane_members(&self) -> impl Iterator<Item = &NodeView<'a>> {
+        self.members
+            .iter()
+            .filter(|member| is_control_plane_node(member.node))
+    }
+
+    /// Returns how many nodes of the pool may be unavailable at once.
+    pub fn max_unavailable(&self) -> Result<i64, BudgetError> {
+        let nodes = if self.is_control_plane() {
+            PoolNodes::ControlPlane
+        } else {
+            PoolNodes::Workers
+        };
+        budget::max_unavailable(nodes, self.pool.spec.max_unavailable.as_ref(), self.members.len())
     }
 
     pub fn member(&self, name: &str) -> Option<&NodeView<'a>> {

@@ -8,12 +8,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::budget::{len, max_unavailable};
-use super::decide::plan_pool;
+use super::budget::len;
+use super::decide::plan_pool_after;
 use super::plan::{Because, Held, HeldReason, NodeAction, PoolPlan};
 use super::policy::{self, PolicyHold};
 use super::target::RolloutTarget;
 use super::view::{PoolView, RolloutView};
+use super::voters;
 
 /// The forecast rollout of one pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +28,9 @@ pub struct PoolWaves {
     /// The pool whose rollout must be complete first.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub after: Option<String>,
+    /// Other pools with control-plane nodes, of which one over all pools is updated at a time.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub one_at_a_time_with: Vec<String>,
     /// What the RolloutPolicy of the pool waits for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub policy: Option<PolicyHold>,
@@ -38,16 +42,29 @@ pub struct PoolWaves {
 
 /// Returns the forecast rollout of every pool.
 pub fn waves(view: &RolloutView<'_>) -> Vec<PoolWaves> {
-    view.pools.iter().map(|pool| waves_of(view, pool)).collect()
+    // As the plan of all pools: each counts what those before it start.
+    let mut started = HashSet::new();
+    let mut all = Vec::new();
+    for pool in &view.pools {
+        let plan = plan_pool_after(view, pool, &started);
+        all.push(waves_of(view, pool, &plan, &started));
+        started.extend(plan.sent().map(str::to_owned));
+    }
+    all
 }
 
-fn waves_of(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolWaves {
-    let plan = plan_pool(view, pool);
+fn waves_of(
+    view: &RolloutView<'_>,
+    pool: &PoolView<'_>,
+    plan: &PoolPlan,
+    started: &HashSet<String>,
+) -> PoolWaves {
     let mut foretold = PoolWaves {
         pool: plan.pool.clone(),
         target: plan.target.clone(),
         under_way: Vec::new(),
         after: None,
+        one_at_a_time_with: Vec::new(),
         policy: None,
         waves: Vec::new(),
         stuck: Vec::new(),
@@ -71,6 +88,9 @@ fn waves_of(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolWaves {
                 foretold.under_way.push(held.node.clone())
             }
             HeldReason::Budget | HeldReason::ArbiterAway => queue.push(&held.node),
+            HeldReason::ControlPlaneNodeAway(node) if voters::is_returning(view, node, started) => {
+                queue.push(&held.node);
+            }
             HeldReason::Policy(hold) if hold.passes() => {
                 let first = foretold.policy.get_or_insert_with(|| hold.clone());
                 if hold.cause < first.cause {
@@ -90,7 +110,11 @@ fn waves_of(view: &RolloutView<'_>, pool: &PoolView<'_>) -> PoolWaves {
     if !first.is_empty() {
         foretold.waves.push(first);
     }
-    later_waves(&mut foretold, view, pool, &plan, &queue);
+    later_waves(&mut foretold, view, pool, plan, &queue);
+    if !foretold.waves.is_empty() {
+        let sharing = voters::sharing(view, pool).into_iter();
+        foretold.one_at_a_time_with = sharing.map(str::to_owned).collect();
+    }
     foretold
 }
 
@@ -101,8 +125,7 @@ fn later_waves(
     plan: &PoolPlan,
     queue: &[&str],
 ) {
-    let setting = pool.pool.spec.max_unavailable.as_ref();
-    let limit = max_unavailable(pool.name, setting, pool.members.len()).unwrap_or(0);
+    let limit = pool.max_unavailable().unwrap_or(0);
     let waiting: HashSet<&str> = queue.iter().copied().collect();
     let arriving: HashSet<&str> = foretold
         .under_way
@@ -174,6 +197,13 @@ impl fmt::Display for PoolWaves {
         }
         if let Some(after) = &self.after {
             writeln!(f, "  after pool {after}:")?;
+        }
+        if !self.one_at_a_time_with.is_empty() {
+            let others = self.one_at_a_time_with.join(", ");
+            writeln!(
+                f,
+                "  one control-plane node at a time, together with pool {others}"
+            )?;
         }
         if let Some(hold) = &self.policy {
             writeln!(f, "  {hold} (RolloutPolicy {})", hold.policy)?;

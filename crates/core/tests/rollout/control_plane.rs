@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::core::v1::Node;
 use mco_core::rollout::control_plane::{ControlPlaneWorkloads, role_change};
-use mco_core::rollout::{RolloutPlan, RolloutView, TargetState, plan};
+use mco_core::rollout::{RolloutPlan, RolloutView, TargetState, plan, waves};
 use serde_json::{Value, json};
 
 use crate::fixtures::*;
@@ -245,4 +245,130 @@ fn control_plane_nodes_say_whether_they_take_users_work() {
     for (name, node, workloads, expected) in cases {
         assert_eq!(json!(role_change(&node, workloads)), expected, "{name}");
     }
+}
+
+#[test]
+fn two_etcd_members_were_taken_at_once_from_a_pool_that_is_not_named_master() {
+    let three = json!({"maxUnavailable": 3});
+    let fleet = "a v0/v0 role=control-plane; b v0/v0 role=control-plane; c v0/v0 role=control-plane;";
+    let pools = [pool("control-plane", "v1", three.clone())];
+    let nodes = nodes(fleet);
+    let view = RolloutView::new(&pools, &nodes);
+    let plan = plan(&view);
+    let planned = plan.pool("control-plane").unwrap();
+    assert_eq!(sent(planned), "a");
+    assert_eq!(planned.budget.limit, 1);
+    let [forecast] = waves(&view).try_into().unwrap();
+    assert_eq!(forecast.waves, [["a"], ["b"], ["c"]]);
+
+    let workers = [pool("worker", "v1", three)];
+    let fleet = crate::fixtures::nodes("a v0/v0; b v0/v0; c v0/v0;");
+    let view = RolloutView::new(&workers, &fleet);
+    assert_eq!(
+        sent(mco_core::rollout::plan(&view).pool("worker").unwrap()),
+        "a b c",
+        "other pools keep their limit"
+    );
+}
+
+#[test]
+fn two_control_plane_pools_never_take_one_node_each() {
+    let a = |state: &str| {
+        format!("a {state} role=cp-a role=control-plane; b v1/v1 role=cp-b role=control-plane;")
+    };
+    let cases = [
+        (
+            "both wait",
+            "v0/v0",
+            "a",
+            "c:controlPlaneNodeAway d:controlPlaneNodeAway",
+        ),
+        (
+            "it is under way",
+            "v0/v1 Working",
+            "",
+            "c:controlPlaneNodeAway d:controlPlaneNodeAway",
+        ),
+        (
+            "it fails",
+            "v0/v1 Degraded",
+            "",
+            "c:controlPlaneNodeAway d:controlPlaneNodeAway",
+        ),
+        (
+            "it is down",
+            "v1/v1 NotReady",
+            "",
+            "c:controlPlaneNodeAway d:controlPlaneNodeAway",
+        ),
+        (
+            "it is cordoned",
+            "v1/v1 cordoned",
+            "",
+            "c:controlPlaneNodeAway d:controlPlaneNodeAway",
+        ),
+        ("it is updated", "v1/v1", "", "d:budget"),
+        (
+            "it is available, although its disk has drifted",
+            "v1/v1 Degraded",
+            "",
+            "d:budget",
+        ),
+    ];
+    let pools = ["cp-a", "cp-b"].map(|name| pool(name, "v1", json!({"maxUnavailable": 2})));
+    for (name, state, of_a, expected) in cases {
+        let fleet = nodes(&format!(
+            "{} c v0/v0 role=cp-b role=control-plane; d v0/v0 role=cp-b role=control-plane;",
+            a(state)
+        ));
+        let plan = plan(&RolloutView::new(&pools, &fleet));
+        assert_eq!(sent(plan.pool("cp-a").unwrap()), of_a, "{name}");
+        let b = plan.pool("cp-b").unwrap();
+        let held: String = held(b).replace("b:upToDate", "").trim().to_owned();
+        assert_eq!(held, expected, "{name}");
+        let goes = if expected == "d:budget" { "c" } else { "" };
+        assert_eq!(sent(b), goes, "{name}");
+    }
+}
+
+#[test]
+fn pools_of_idle_control_plane_nodes_do_not_wait_for_each_other() {
+    let pools = ["cp-a", "cp-b"].map(|name| pool(name, "v1", json!({})));
+    let fleet = nodes(
+        "a v0/v0 Degraded role=cp-a role=control-plane; b v0/v0 Degraded role=cp-b role=control-plane;",
+    );
+    let plan = plan(&RolloutView::new(&pools, &fleet));
+    assert_eq!(sent(plan.pool("cp-a").unwrap()), "a");
+    assert_eq!(sent(plan.pool("cp-b").unwrap()), "");
+}
+
+#[test]
+fn the_forecast_names_the_pools_that_share_the_control_plane() {
+    let pools = ["cp-a", "cp-b", "worker"].map(|name| pool(name, "v1", json!({"maxUnavailable": 2})));
+    let fleet = nodes(
+        "a v0/v0 role=cp-a role=control-plane; b v0/v0 role=cp-b role=control-plane; \
+         c v0/v0 role=cp-b role=control-plane; w v0/v0; x v0/v0",
+    );
+    let text: Vec<String> = waves(&RolloutView::new(&pools, &fleet))
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(
+        text,
+        [
+            "pool cp-a: MachineConfig v1\n  one control-plane node at a time, together with pool cp-b\n  wave 1: a\n",
+            "pool cp-b: MachineConfig v1\n  one control-plane node at a time, together with pool cp-a\n  wave 1: b\n  \
+             wave 2: c\n",
+            "pool worker: MachineConfig v1\n  wave 1: w, x\n",
+        ]
+    );
+    let down = nodes("a v1/v1 NotReady role=cp-a role=control-plane; b v0/v0 role=cp-b role=control-plane");
+    let stuck = waves(&RolloutView::new(&pools, &down))
+        .iter()
+        .map(ToString::to_string)
+        .collect::<String>();
+    assert!(
+        stuck.contains("node b waits for control-plane node a, which is being updated or not available"),
+        "{stuck}"
+    );
 }

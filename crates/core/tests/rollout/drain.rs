@@ -9,7 +9,8 @@ use mco_core::rollout::drain::pods::{Concern, Excuse, fate, overstays};
 use mco_core::rollout::drain::timing::{RETRY, SLOW_RETRY};
 use mco_core::rollout::drain::{
     Budgets, Completion, Cordon, CordonOrigin, DrainDecision, DrainMarks, DrainPace, DrainPolicy,
-    DrainPreparation, DrainRecord, Eviction, Lift, PodFate, complete, cordon, decide, pace, reason_patch,
+    DrainPreparation, DrainRecord, Eviction, Lift, OtherController, PodFate, complete, cordon, decide, pace,
+    reason_patch,
 };
 use serde_json::{Value, json};
 
@@ -528,13 +529,120 @@ fn a_drain_is_finished_when_only_pods_remain_that_may() {
             json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": ""}}}),
         ),
     ];
-    assert!(Eviction::of_pods(&stays, DrainPolicy::default(), |_, _| true).is_finished());
+    assert!(
+        Eviction::of_pods(&stays, DrainPolicy::default(), OtherController::Ready, |_, _| {
+            true
+        })
+        .is_finished()
+    );
     let leaving = [pod("a-1", json!({"metadata": {"deletionTimestamp": time(0)}}))];
-    let eviction = Eviction::of_pods(&leaving, DrainPolicy::default(), |_, _| true);
+    let eviction = Eviction::of_pods(
+        &leaving,
+        DrainPolicy::default(),
+        OtherController::Ready,
+        |_, _| true,
+    );
     assert!(!eviction.is_finished(), "a pod that is leaving is waited for");
     let concerned = [pod("a-1", json!({}))];
-    let eviction = Eviction::of_pods(&concerned, DrainPolicy::default(), |_, _| true);
+    let eviction = Eviction::of_pods(
+        &concerned,
+        DrainPolicy::default(),
+        OtherController::Ready,
+        |_, _| true,
+    );
     assert_eq!(eviction.concerns, [("shop/a-1".to_owned(), Concern::Unmanaged)]);
+}
+
+#[test]
+fn the_last_controller_evicted_itself_from_the_node_that_it_drained() {
+    let namespace = mco_api::vocabulary::names::NAMESPACE;
+    let controller = |name: &str, node: &str, ready: &str| {
+        let ours = json!({
+            "metadata": {"namespace": namespace, "labels": {"k8s-app": "machine-config-controller"}},
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]},
+        });
+        pod(name, and(owned_by("ReplicaSet", "r"), ours))
+    };
+    let leaving = || {
+        let mut pod = controller("c-2", "m", "True");
+        pod.metadata.deletion_timestamp = Some(time(0));
+        pod
+    };
+    let foreign = || {
+        let mut pod = controller("c-2", "m", "True");
+        pod.metadata.namespace = Some("shop".to_owned());
+        pod
+    };
+    let here = |name: &str| controller(name, "n", "True");
+    let other = || {
+        let spec = json!({"spec": {"nodeName": "n", "containers": []}});
+        pod("a-1", and(owned_by("ReplicaSet", "r"), spec))
+    };
+    // all pods, the controllers of node n that are evicted, the one that stays
+    let cases = [
+        ("no other", vec![here("c-1")], vec![], Some("c-1")),
+        (
+            "one is ready elsewhere",
+            vec![here("c-1"), controller("c-2", "m", "True")],
+            vec!["c-1"],
+            None,
+        ),
+        (
+            "one is not ready elsewhere",
+            vec![here("c-1"), controller("c-2", "m", "False")],
+            vec![],
+            Some("c-1"),
+        ),
+        (
+            "one is pending",
+            vec![here("c-1"), controller("c-2", "", "False")],
+            vec![],
+            Some("c-1"),
+        ),
+        (
+            "one is leaving elsewhere",
+            vec![here("c-1"), leaving()],
+            vec![],
+            Some("c-1"),
+        ),
+        (
+            "one of another namespace",
+            vec![here("c-1"), foreign()],
+            vec![],
+            Some("c-1"),
+        ),
+        (
+            "two here",
+            vec![here("c-1"), here("c-2")],
+            vec!["c-2"],
+            Some("c-1"),
+        ),
+        (
+            "two here, one ready",
+            vec![controller("c-1", "n", "False"), here("c-2")],
+            vec!["c-1"],
+            Some("c-2"),
+        ),
+        ("none anywhere", vec![other()], vec!["a-1"], None),
+    ];
+    for (name, pods, evicted, kept) in cases {
+        let on_node = |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some("n");
+        let other = OtherController::than_on("n", &pods);
+        let policy = DrainPolicy::default();
+        let eviction = Eviction::of_pods(pods.iter().filter(on_node), policy, other, |_, _| true);
+        let name_of = |pod: &&Pod| pod.metadata.name.clone().unwrap();
+        assert_eq!(
+            eviction.evict.iter().map(name_of).collect::<Vec<_>>(),
+            evicted,
+            "{name}"
+        );
+        assert_eq!(
+            eviction.kept_controller.as_ref().map(name_of).as_deref(),
+            kept,
+            "{name}"
+        );
+    }
 }
 
 fn budget(name: &str, selector: Value, allowed: i32, more: Value) -> PodDisruptionBudget {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
-use mco_core::rollout::budget::max_unavailable;
 use mco_core::rollout::{Because, NodeAction, RolloutPlan, RolloutView, plan, waves};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -89,12 +88,7 @@ fn controlled_turn(fleet: &mut Fleet) -> Result<RolloutPlan, TestCaseError> {
         .collect();
     for pool in &view.pools {
         let target = pool.pool.target_name();
-        let limit = max_unavailable(
-            pool.name,
-            pool.pool.spec.max_unavailable.as_ref(),
-            pool.members.len(),
-        )
-        .unwrap();
+        let limit = pool.max_unavailable().unwrap();
         let after = || {
             pool.members
                 .iter()

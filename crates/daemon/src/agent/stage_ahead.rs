@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use mco_api::vocabulary::events::daemon as event;
-use mco_core::rollout::{budget, stage_ahead};
+use mco_core::rollout::budget::{self, PoolNodes};
+use mco_core::rollout::stage_ahead;
 use tokio::time::Instant;
 
 use super::error::AgentError;
@@ -53,7 +54,8 @@ impl Agent {
         }
         let members = pool.status.as_ref().map_or(0, |status| status.machine_count);
         let members = usize::try_from(members).unwrap_or_default();
-        let limit = budget::max_unavailable("", pool.spec.max_unavailable.as_ref(), members).unwrap_or(1);
+        let setting = pool.spec.max_unavailable.as_ref();
+        let limit = budget::max_unavailable(PoolNodes::Workers, setting, members).unwrap_or(1);
         Ok(Some((
             target,
             stage_ahead::delay(self.cluster.node(), members, limit),

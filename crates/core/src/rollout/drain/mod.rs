@@ -15,7 +15,7 @@ pub mod timing;
 pub use budgets::{Blocker, Budgets, Obstacle};
 pub use cordon::{Cordon, CordonOrigin, DrainRecord};
 pub use decide::{Completion, DrainDecision, Lift, complete, decide};
-pub use pods::{DrainPolicy, Eviction, PodFate};
+pub use pods::{DrainPolicy, Eviction, OtherController, PodFate};
 pub use preparation::{DrainMarks, DrainPreparation};
 pub use reason::{reason_patch, with_obstacle};
 pub use request::{DrainVerb, RequestError};

@@ -5,6 +5,7 @@ use std::fmt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use mco_api::vocabulary::{labels, names};
 
 use super::budgets::Obstacle;
 
@@ -80,6 +81,28 @@ impl fmt::Display for Concern {
     }
 }
 
+/// Whether a controller is ready on a node other than the one to drain. Only a controller can complete a drain, and the
+/// replacement of an evicted pod may be unschedulable while its node is cordoned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OtherController {
+    Ready,
+    Missing,
+}
+
+impl OtherController {
+    /// Looks for a controller among all pods, or among those of the controllers.
+    pub fn than_on<'a>(node: &str, pods: impl IntoIterator<Item = &'a Pod>) -> Self {
+        let mut others = pods
+            .into_iter()
+            .filter(|pod| is_controller(pod) && node_of(pod) != Some(node));
+        if others.any(can_take_over) {
+            Self::Ready
+        } else {
+            Self::Missing
+        }
+    }
+}
+
 /// The pods of a node, grouped by action. Names are `namespace/name`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Eviction<'a> {
@@ -87,6 +110,8 @@ pub struct Eviction<'a> {
     pub leaving: Vec<&'a Pod>,
     pub refused: Vec<(String, Concern)>,
     pub concerns: Vec<(String, Concern)>,
+    /// The controller that stays to complete the drain.
+    pub kept_controller: Option<&'a Pod>,
 }
 
 impl<'a> Eviction<'a> {
@@ -94,10 +119,20 @@ impl<'a> Eviction<'a> {
     pub fn of_pods(
         pods: impl IntoIterator<Item = &'a Pod>,
         policy: DrainPolicy,
+        other_controller: OtherController,
         daemon_set_exists: impl Fn(&str, &str) -> bool,
     ) -> Self {
-        let mut eviction = Self::default();
-        for pod in pods {
+        let pods: Vec<&Pod> = pods.into_iter().collect();
+        let kept_controller = match other_controller {
+            OtherController::Ready => None,
+            OtherController::Missing => last_controller(&pods),
+        };
+        let mut eviction = Self {
+            kept_controller,
+            ..Self::default()
+        };
+        let is_kept = |pod: &Pod| kept_controller.is_some_and(|kept| std::ptr::eq(kept, pod));
+        for pod in pods.into_iter().filter(|pod| !is_kept(pod)) {
             match fate(pod, policy, &daemon_set_exists) {
                 PodFate::Stay(_) => {}
                 PodFate::Leaving => eviction.leaving.push(pod),
@@ -116,6 +151,39 @@ impl<'a> Eviction<'a> {
     pub fn is_finished(&self) -> bool {
         self.evict.is_empty() && self.leaving.is_empty() && self.refused.is_empty()
     }
+}
+
+/// Returns the controller of a node to keep if no other node has one: any that is ready, else any that may become it.
+fn last_controller<'a>(pods: &[&'a Pod]) -> Option<&'a Pod> {
+    let running = pods
+        .iter()
+        .copied()
+        .filter(|pod| is_controller(pod) && !is_finished(pod) && pod.metadata.deletion_timestamp.is_none());
+    running.min_by_key(|pod| (!can_take_over(pod), pod.metadata.name.as_deref()))
+}
+
+/// Whether the pod is one of our controller.
+pub fn is_controller(pod: &Pod) -> bool {
+    let labels = pod.metadata.labels.as_ref();
+    let app = labels.and_then(|labels| labels.get(labels::APP));
+    pod.metadata.namespace.as_deref() == Some(names::NAMESPACE)
+        && app.is_some_and(|app| app == names::component::CONTROLLER)
+}
+
+/// Whether the pod is ready and stays.
+fn can_take_over(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    let is_ready = conditions
+        .into_iter()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    is_ready && pod.metadata.deletion_timestamp.is_none()
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
 }
 
 /// Returns the action for this pod.

@@ -120,6 +120,13 @@ fn describe_rollout(rollout: &PoolWaves, text: &mut String) {
     if let Some(pool) = &rollout.after {
         let _ = writeln!(text, "  after pool {pool} is updated");
     }
+    if !rollout.one_at_a_time_with.is_empty() {
+        let others = rollout.one_at_a_time_with.join(", ");
+        let _ = writeln!(
+            text,
+            "  one control-plane node at a time, together with pool {others}"
+        );
+    }
     if let Some(hold) = &rollout.policy {
         let hold_text = escape_control_chars(&hold.at(Timestamp::now()));
         let _ = writeln!(text, "  {hold_text} (RolloutPolicy {})", hold.policy);
