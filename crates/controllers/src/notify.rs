@@ -36,13 +36,10 @@ pub(crate) fn send(ctx: &Arc<Context>, policy: &RolloutPolicy, change: &PolicyCh
                     body: event.to_string().into_bytes(),
                     ..OutboundRequest::get(url, TIMEOUT)
                 };
-                match outbound::send(&ctx, request).await? {
-                    OutboundResponse::Success(_) => Ok(()),
-                    OutboundResponse::Refused { code, .. } => Err(format!("it answers {code}")),
-                }
+                delivered(outbound::send(&ctx, request).await?)
             };
             // The URL is a secret, so only the name of its Secret is logged.
-            if let Err::<(), String>(why) = sent.await {
+            if let Err(why) = sent.await {
                 warn!(
                     policy = name,
                     secret = from.name,
@@ -50,6 +47,14 @@ pub(crate) fn send(ctx: &Arc<Context>, policy: &RolloutPolicy, change: &PolicyCh
                 );
             }
         });
+    }
+}
+
+/// Whether the webhook has accepted the event, or why not.
+fn delivered(response: OutboundResponse) -> Result<(), String> {
+    match response {
+        OutboundResponse::Success(_) => Ok(()),
+        OutboundResponse::Refused { code, .. } => Err(format!("it answers {code}")),
     }
 }
 
@@ -92,5 +97,17 @@ mod tests {
         }
         assert_eq!(event["type"], "dev.mco.rollout.halted");
         assert_eq!(event["data"]["event"], "Halted");
+    }
+
+    #[test]
+    fn a_redirect_was_taken_for_a_delivery() {
+        let refused = |code| {
+            delivered(OutboundResponse::Refused {
+                code,
+                message: String::new(),
+            })
+        };
+        assert_eq!(refused(302), Err("it answers 302".to_owned()));
+        assert_eq!(delivered(OutboundResponse::Success(String::new())), Ok(()));
     }
 }

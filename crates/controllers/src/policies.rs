@@ -16,7 +16,8 @@ use mco_core::config::rules::AdministratorRules;
 use mco_core::config::{diff, validate};
 use mco_core::rollout::drain::DrainPreparation;
 use mco_core::rollout::policy::{
-    self, ChangeCosts, GateObservation, PolicyChange, PolicyReport, merge_gate, related_pools, selects,
+    self, ChangeCosts, GateObservation, PolicyChange, PolicyReport, depends_on_costs, merge_gate,
+    related_pools, selects,
 };
 use mco_core::rollout::{NodeView, PlannedEvent, RolloutView, TargetState};
 use mco_runtime::{FieldManager, Requeue, object_name, patch};
@@ -59,6 +60,43 @@ impl PolicyState {
         let observations = all.entry(policy.to_owned()).or_default();
         observations.retain(|other| other.gate != observation.gate);
         observations.push(observation);
+    }
+
+    /// Returns the policy with the checks in its status that are not yet recorded.
+    pub fn with_observations(&self, policy: &RolloutPolicy) -> RolloutPolicy {
+        let mut policy = policy.clone();
+        let mut all = self.observations.lock();
+        let Some(observations) = all.get_mut(object_name(&policy.metadata)) else {
+            return policy;
+        };
+        // A gate may have been removed since.
+        observations.retain(|one| policy.spec.gates.iter().any(|gate| gate.name == one.gate));
+        if observations.is_empty() {
+            return policy;
+        }
+        let gates = &mut policy.status.get_or_insert_default().gates;
+        for observation in observations.iter() {
+            let result = merge_gate(gates, observation);
+            match gates.iter_mut().find(|gate| gate.name == result.name) {
+                // A slow check may end after a newer one.
+                Some(gate) if gate.checked_at.0 > observation.at => {}
+                Some(gate) => *gate = result,
+                None => gates.push(result),
+            }
+        }
+        policy
+    }
+
+    /// Forgets the checks that are in the status of the policy.
+    fn forget_recorded(&self, policy: &RolloutPolicy) {
+        let mut all = self.observations.lock();
+        if let Some(observations) = all.get_mut(object_name(&policy.metadata)) {
+            let recorded = policy.status.as_ref().map_or(&[][..], |status| &status.gates);
+            observations.retain(|observation| {
+                let known = recorded.iter().find(|result| result.name == observation.gate);
+                known.is_none_or(|known| known.checked_at.0 < observation.at)
+            });
+        }
     }
 
     /// What the changes of nodes interrupt, as far as it is known.
@@ -137,18 +175,21 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
         ctx.options.metrics.forget_policy(&name);
         return Ok(Requeue::OnChange);
     };
-    let snapshot = PolicySnapshot::gather(&ctx, &policy);
+    let mut snapshot = PolicySnapshot::gather(&ctx, &policy);
     learn_costs(&ctx, &policy, &snapshot).await;
+    snapshot.costs = ctx.policies.costs();
     let now = ctx.now();
-    let policy = with_observations(&ctx, &policy, &name);
+    let policy = ctx.policies.with_observations(&policy);
     let report = snapshot.view(&policy, now, |view| policy::next_status(view, &policy));
     let phase = report.status.phase;
     let is_halted = matches!(phase, RolloutPhase::Halted | RolloutPhase::Reverted);
     ctx.options.metrics.policy(&name, is_halted);
-    write_status(&ctx, &name, &report).await?;
-    // The checks are in the status now.
-    forget_recorded(&ctx, &name, &policy);
-    announce(&ctx, &policy, &snapshot, &report.changes);
+    let written = write_status(&ctx, &name, &report).await;
+    if written.is_ok() {
+        ctx.policies.forget_recorded(&policy);
+        announce(&ctx, &policy, &snapshot, &report.changes);
+    }
+    // Also if the status could not be written, because a newer check or another pool may not have the same problem.
     for pool in snapshot.pools.iter().filter(|pool| selects(&policy, pool)) {
         ctx.queues.rollout.enqueue(object_name(&pool.metadata));
     }
@@ -162,6 +203,7 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
             }
         }
     }
+    written?;
     Ok(next.map_or(Requeue::OnChange, |next| Requeue::After(wait(now, next))))
 }
 
@@ -169,42 +211,6 @@ fn wait(now: Timestamp, then: Timestamp) -> Duration {
     // Whole seconds are rounded down in a status, so that one more is never too early.
     const SLACK: Duration = Duration::from_millis(50);
     Duration::try_from(then.duration_since(now)).unwrap_or_default() + SLACK
-}
-
-fn with_observations(ctx: &Context, policy: &RolloutPolicy, name: &str) -> RolloutPolicy {
-    let mut policy = policy.clone();
-    let observations = ctx
-        .policies
-        .observations
-        .lock()
-        .get(name)
-        .cloned()
-        .unwrap_or_default();
-    if observations.is_empty() {
-        return policy;
-    }
-    let gates = &mut policy.status.get_or_insert_default().gates;
-    for observation in &observations {
-        let result = merge_gate(gates, observation);
-        match gates.iter_mut().find(|gate| gate.name == result.name) {
-            // A slow check may end after a newer one.
-            Some(gate) if gate.checked_at.0 > observation.at => {}
-            Some(gate) => *gate = result,
-            None => gates.push(result),
-        }
-    }
-    policy
-}
-
-fn forget_recorded(ctx: &Context, name: &str, policy: &RolloutPolicy) {
-    let mut all = ctx.policies.observations.lock();
-    if let Some(observations) = all.get_mut(name) {
-        let recorded = policy.status.as_ref().map_or(&[][..], |status| &status.gates);
-        observations.retain(|observation| {
-            let known = recorded.iter().find(|result| result.name == observation.gate);
-            known.is_none_or(|known| known.checked_at.0 < observation.at)
-        });
-    }
 }
 
 /// The objects that the status of a policy depends on.
@@ -325,8 +331,7 @@ fn announce(ctx: &Arc<Context>, policy: &RolloutPolicy, snapshot: &PolicySnapsho
 
 /// Computes what the pending changes of nodes interrupt, once per pair of configs, for policies that depend on it.
 async fn learn_costs(ctx: &Context, policy: &RolloutPolicy, snapshot: &PolicySnapshot) {
-    let spec = &policy.spec;
-    if spec.windows.is_empty() && spec.budgets.iter().all(|budget| budget.reasons.is_empty()) {
+    if !depends_on_costs(policy) {
         return;
     }
     let known = ctx.policies.costs();

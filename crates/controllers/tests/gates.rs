@@ -569,14 +569,20 @@ async fn with_an_unreachable_gate(cluster: &Cluster, before: &str) {
 
 async fn with_the_control_plane(cluster: &Cluster, second: &str, before: &str) {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "kube-system");
-    for (component, name) in [
-        ("etcd", "etcd-a"),
-        ("etcd", "etcd-b"),
-        ("kube-apiserver", "kube-apiserver-b"),
+    for (component, name, node) in [
+        ("etcd", "etcd-a", "master-0"),
+        ("etcd", "etcd-b", "master-1"),
+        ("kube-apiserver", "kube-apiserver-a", "master-0"),
+        ("kube-apiserver", "kube-apiserver-b", "master-1"),
     ] {
+        // As the kubelet mirrors a static pod, which a drain does not evict.
         let pod: Pod = serde_json::from_value(json!({
-            "metadata": {"name": name, "labels": {"component": component}},
-            "spec": {"containers": [{"name": component, "image": component}]},
+            "metadata": {
+                "name": name,
+                "labels": {"component": component},
+                "annotations": {"kubernetes.io/config.mirror": "gates"},
+            },
+            "spec": {"containers": [{"name": component, "image": component}], "nodeName": node},
         }))
         .unwrap();
         let _ = pods.delete(name, &DeleteParams::default().grace_period(0)).await;
@@ -589,6 +595,7 @@ async fn with_the_control_plane(cluster: &Cluster, second: &str, before: &str) {
             .unwrap();
     };
     ready("etcd-a", "True").await;
+    ready("kube-apiserver-a", "True").await;
     ready("etcd-b", "False").await;
     // The process does not respond. Once its lease has expired, which may be before the gate is checked, the cluster does
     // not list it any more, but it has a static pod.

@@ -15,7 +15,7 @@ pub use gates::{
     WebhookGate,
 };
 pub use status::{
-    CompletedWave, GateResult, NodeNote, PoolRolloutStatus, RevertedRollout, RolloutPhase,
+    CompletedWave, GateResult, NodeChange, NodeNote, PoolRolloutStatus, RevertedRollout, RolloutPhase,
     RolloutPolicyStatus, SettledRollout,
 };
 

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::DisruptionReason;
 use crate::schema;
 use crate::wire::{is_default, null_is_default};
 
@@ -106,6 +107,12 @@ pub struct PoolRolloutStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["node"]))]
     pub skipped: Vec<NodeNote>,
 
+    /// What the changes of nodes interrupt, where a window or a budget of the policy depends on it. A change that is not
+    /// listed counts as a reboot.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["from"]))]
+    pub changes: Vec<NodeChange>,
+
     /// Set once the rollout was given up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverted: Option<RevertedRollout>,
@@ -144,6 +151,19 @@ pub struct NodeNote {
     /// What it reports, or why it is listed.
     #[serde(deserialize_with = "null_is_default")]
     pub message: String,
+}
+
+/// The change of a node from another config to the target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["from"]))]
+pub struct NodeChange {
+    /// The rendered config that the node has.
+    #[serde(deserialize_with = "null_is_default")]
+    pub from: String,
+    /// What it interrupts; absent for nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interrupts: Option<DisruptionReason>,
 }
 
 /// A rollout that was given up.

@@ -37,6 +37,8 @@ pub mod node {
     pub const ROLE_CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
     pub const ROLE_WORKER: &str = "node-role.kubernetes.io/worker";
     pub const ROLE_ARBITER: &str = "node-role.kubernetes.io/arbiter";
+    /// Set by RKE2 and k3s: the Node runs an etcd member.
+    pub const ROLE_ETCD: &str = "node-role.kubernetes.io/etcd";
     /// The failure domain, by which a rollout is ordered.
     pub const ZONE: &str = "topology.kubernetes.io/zone";
     /// Cloud providers send no traffic of load balancers to the Node.

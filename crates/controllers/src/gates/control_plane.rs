@@ -3,13 +3,11 @@
 //! API servers are asked one by one. Those that no longer respond disappear from the EndpointSlices of the Service
 //! `kubernetes` within seconds, so the static pods are checked as well.
 
-use std::fmt;
-
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::ListParams;
-use mco_runtime::object_name;
+use mco_core::rollout::policy::{ControlPlaneHealth, ControlPlaneMember, control_plane_health};
 
 use super::{Checked, TIMEOUT};
 use crate::context::Context;
@@ -18,32 +16,13 @@ use crate::outbound::{self, OutboundRequest, OutboundResponse, Trust};
 /// The server name in the certificate of every API server.
 const API_SERVER_NAME: &str = "kubernetes.default.svc";
 
-/// The static pods of a control plane, by namespace and label: those of kubeadm and of OpenShift.
-const STATIC_PODS: [(Member, &str, &str); 4] = [
-    (Member::Etcd, "kube-system", "component=etcd"),
-    (Member::Etcd, "openshift-etcd", "app=etcd"),
-    (Member::ApiServer, "kube-system", "component=kube-apiserver"),
-    (
-        Member::ApiServer,
-        "openshift-kube-apiserver",
-        "app=openshift-kube-apiserver",
-    ),
+/// The static pods of etcd members, by namespace and label: those of kubeadm and RKE2, and of OpenShift.
+const ETCD_PODS: [(&str, &str); 2] = [("kube-system", "component=etcd"), ("openshift-etcd", "app=etcd")];
+/// The static pods of API servers.
+const API_SERVER_PODS: [(&str, &str); 2] = [
+    ("kube-system", "component=kube-apiserver"),
+    ("openshift-kube-apiserver", "app=openshift-kube-apiserver"),
 ];
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Member {
-    Etcd,
-    ApiServer,
-}
-
-impl fmt::Display for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Etcd => "etcd member",
-            Self::ApiServer => "API server",
-        })
-    }
-}
 
 /// What a check found about one member.
 enum Health {
@@ -66,33 +45,39 @@ pub(super) async fn check(ctx: &Context) -> Checked {
     if let Health::NotReady(why) = readiness {
         return Ok((false, why));
     }
-    let mut etcd_members = 0;
-    for (member, namespace, selector) in STATIC_PODS {
-        let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), namespace);
-        let pods = pods
-            .list(&ListParams::default().labels(selector))
-            .await
-            .map_err(|error| format!("cannot list the pods of each {member}: {error}"))?;
-        if let Some(pod) = pods.items.iter().find(|pod| !is_ready(pod)) {
-            return Ok((
-                false,
-                format!("{member} {} is not ready", object_name(&pod.metadata)),
-            ));
+    let etcd = pods(ctx, ControlPlaneMember::Etcd, &ETCD_PODS).await?;
+    let api_servers = pods(ctx, ControlPlaneMember::ApiServer, &API_SERVER_PODS).await?;
+    let nodes = ctx.stores.nodes.all();
+    let nodes: Vec<&Node> = nodes.iter().map(AsRef::as_ref).collect();
+    match control_plane_health(&nodes, &etcd, &api_servers) {
+        ControlPlaneHealth::NotReady(why) => Ok((false, why)),
+        ControlPlaneHealth::UnknownEtcd => {
+            Err("no etcd member runs as a pod; with onUnreachable: Pass the API servers decide".to_owned())
         }
-        if member == Member::Etcd {
-            etcd_members += pods.items.len();
+        ControlPlaneHealth::Ready { etcd_members } => {
+            let servers = count(servers.len().max(1), ControlPlaneMember::ApiServer);
+            let members = count(etcd_members, ControlPlaneMember::Etcd);
+            Ok((true, format!("{servers} and {members} ready")))
         }
     }
-    let servers = servers.len().max(1);
-    let message = format!(
-        "{} and {} ready",
-        count(servers, Member::ApiServer),
-        count(etcd_members, Member::Etcd)
-    );
-    Ok((true, message))
 }
 
-fn count(number: usize, member: Member) -> String {
+async fn pods(
+    ctx: &Context,
+    member: ControlPlaneMember,
+    sources: &[(&str, &str)],
+) -> Result<Vec<Pod>, String> {
+    let mut found = Vec::new();
+    for (namespace, selector) in sources {
+        let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), namespace);
+        let pods = pods.list(&ListParams::default().labels(selector)).await;
+        let pods = pods.map_err(|error| format!("cannot list the pods of each {member}: {error}"))?;
+        found.extend(pods.items);
+    }
+    Ok(found)
+}
+
+fn count(number: usize, member: ControlPlaneMember) -> String {
     match number {
         1 => format!("1 {member}"),
         number => format!("{number} {member}s"),
@@ -162,11 +147,4 @@ async fn api_servers(ctx: &Context) -> Result<Vec<String>, String> {
         }));
     }
     Ok(servers)
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| &status.conditions).flatten();
-    conditions
-        .into_iter()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

@@ -33,7 +33,8 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, (policy, gate): (String, String
         return Ok(Requeue::OnChange);
     };
     let at = ctx.now();
-    // Enqueued again while the last check ran.
+    // Enqueued again while the last check ran, which may not be in the status yet.
+    let object = ctx.policies.with_observations(&object);
     let due = policy::gates_due(&object, at);
     let Some((gate, _)) = due
         .into_iter()
@@ -76,6 +77,13 @@ async fn token(ctx: &Context, endpoint: &GateEndpoint) -> Result<Option<String>,
     }
 }
 
+fn answer(who: &str, code: u16, message: &str) -> String {
+    match message {
+        "" => format!("{who} answers {code}"),
+        message => format!("{who} answers {code}: {message}"),
+    }
+}
+
 async fn prometheus(ctx: &Context, gate: &PrometheusGate) -> Checked {
     let expression = if gate.no_firing.is_empty() {
         gate.expr.clone()
@@ -91,7 +99,7 @@ async fn prometheus(ctx: &Context, gate: &PrometheusGate) -> Checked {
     request.token = token(ctx, &gate.endpoint).await?;
     match outbound::send(ctx, request).await? {
         OutboundResponse::Success(text) => evaluate(&text, !gate.no_firing.is_empty()),
-        OutboundResponse::Refused { code, message } => Err(format!("Prometheus answers {code}: {message}")),
+        OutboundResponse::Refused { code, message } => Err(answer("Prometheus", code, &message)),
     }
 }
 
@@ -144,11 +152,12 @@ async fn webhook(ctx: &Context, policy: &RolloutPolicy, gate: &WebhookGate) -> C
     };
     match outbound::send(ctx, request).await? {
         OutboundResponse::Success(_) => Ok((true, "the webhook agrees".to_owned())),
-        OutboundResponse::Refused { code, message } if code >= 500 => {
-            Err(format!("the webhook answers {code}: {message}"))
-        }
         OutboundResponse::Refused { code, message } => {
-            Ok((false, format!("the webhook answers {code}: {message}")))
+            let answer = answer("the webhook", code, &message);
+            match code {
+                300..500 => Ok((false, answer)),
+                _ => Err(answer),
+            }
         }
     }
 }

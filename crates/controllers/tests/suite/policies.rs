@@ -1,19 +1,23 @@
 //! Rollouts under a RolloutPolicy.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use k8s_openapi::api::core::v1::Node;
-use kube::api::ListParams;
+use http::Method;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Node, Secret};
+use kube::Api;
+use kube::api::{ListParams, PostParams};
 use mco_api::MachineConfigPool;
 use mco_api::rollout_policy::{RolloutPhase, RolloutPolicy, RolloutPolicyStatus};
-use mco_simulator::{Behaviour, SimulatedFailure};
+use mco_api::vocabulary::names;
+use mco_simulator::{Behaviour, SimulatedFailure, SimulatedNodeSpec};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
-use crate::cluster::{Cluster, eventually, file_config, message, target};
+use crate::cluster::{Cluster, eventually, file_config, message, refusing, target};
 
 fn policy(spec: Value) -> RolloutPolicy {
     let mut spec = spec;
@@ -169,65 +173,288 @@ async fn failures_send_the_pool_back_to_its_former_config() {
     .await;
 }
 
-/// Answers every request with this status, and counts them.
-async fn webhook(status: Arc<AtomicUsize>) -> (String, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/ok", listener.local_addr().unwrap());
-    let count = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&count);
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            counted.fetch_add(1, Ordering::SeqCst);
-            let mut buffer = [0; 4096];
-            let _ = stream.read(&mut buffer).await;
-            let status = status.load(Ordering::SeqCst);
-            let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            let _ = stream.write_all(answer.as_bytes()).await;
-        }
-    });
-    (url, count)
+/// A server that gives the same answer to every request until it is changed.
+#[derive(Default)]
+struct Webhook {
+    answer: Mutex<Answer>,
+    /// The bodies of the requests.
+    asked: Mutex<Vec<Value>>,
+    /// While it is locked, requests are received and not answered.
+    busy: tokio::sync::Mutex<()>,
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_gate_holds_the_rollout_until_it_passes() {
-    let status = Arc::new(AtomicUsize::new(403));
-    let (url, asked) = webhook(Arc::clone(&status)).await;
+#[derive(Clone, Default)]
+struct Answer {
+    status: u16,
+    headers: String,
+    body: String,
+}
+
+impl Webhook {
+    async fn start(status: u16) -> (String, Arc<Self>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/ok", listener.local_addr().unwrap());
+        let webhook = Arc::new(Self::default());
+        webhook.answers(status, "", "");
+        let served = Arc::clone(&webhook);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let served = Arc::clone(&served);
+                tokio::spawn(async move { served.serve(stream).await });
+            }
+        });
+        (url, webhook)
+    }
+
+    fn answers(&self, status: u16, headers: &str, body: &str) {
+        *self.answer.lock() = Answer {
+            status,
+            headers: headers.to_owned(),
+            body: body.to_owned(),
+        };
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().len()
+    }
+
+    async fn serve(&self, mut stream: TcpStream) {
+        let mut request = Vec::new();
+        let body = loop {
+            if stream.read_buf(&mut request).await.is_ok_and(|read| read == 0) {
+                return;
+            }
+            let text = String::from_utf8_lossy(&request);
+            let Some((head, body)) = text.split_once("\r\n\r\n") else {
+                continue;
+            };
+            let head = head.to_lowercase();
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+                break serde_json::from_str(body).unwrap_or_default();
+            }
+        };
+        self.asked.lock().push(body);
+        let _idle = self.busy.lock().await;
+        let Answer {
+            status,
+            headers,
+            body,
+        } = self.answer.lock().clone();
+        let length = body.len();
+        let answer = format!(
+            "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n{headers}Connection: close\r\n\r\n{body}"
+        );
+        let _ = stream.write_all(answer.as_bytes()).await;
+    }
+}
+
+/// Starts two workers that wait for a config under a policy with a webhook gate. Returns the config that they have.
+async fn waiting_for(webhook: &Webhook, gate: Value) -> (Cluster, String) {
     let cluster = Cluster::start(2, Behaviour::default()).await;
-    let _: MachineConfigPool = cluster
-        .patch("worker", json!({"metadata": {"labels": {"tier": "compute"}}}))
-        .await;
-    let gate = json!({"gates": [{"name": "ticket", "interval": "1s", "webhook": {"url": url}}]});
-    cluster.create(&policy(gate)).await;
+    label(&cluster).await;
+    cluster.create(&policy(json!({ "gates": [gate] }))).await;
     status_where(&cluster, "the policy is observed", |status| {
         status.phase == RolloutPhase::Done
     })
     .await;
-    assert_eq!(asked.load(Ordering::SeqCst), 0, "no node waits");
+    assert_eq!(webhook.asked(), 0, "no node waits");
+    let before = change(&cluster).await;
+    (cluster, before)
+}
+
+async fn label(cluster: &Cluster) {
+    let _: MachineConfigPool = cluster
+        .patch("worker", json!({"metadata": {"labels": {"tier": "compute"}}}))
+        .await;
+}
+
+/// Changes the config of the workers, and returns the former one.
+async fn change(cluster: &Cluster) -> String {
     let before = target(&cluster.pool("worker").await);
     cluster
         .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
         .await;
     cluster.retargeted("worker", &before).await;
-    let waiting = status_where(&cluster, "the gate holds", |status| {
-        status.message.contains("403")
-    })
-    .await;
-    assert_eq!(waiting.phase, RolloutPhase::Waiting);
-    assert!(
-        waiting
-            .message
-            .starts_with("pool worker: waits for gate ticket: the webhook answers 403"),
-        "{}",
-        waiting.message
-    );
+    before
+}
+
+async fn no_node_is_started(cluster: &Cluster, before: &str) {
     for node in ["worker-0", "worker-1"] {
         assert_eq!(
             Cluster::annotation(&cluster.node(node).await, "desiredConfig"),
             before
         );
     }
-    status.store(204, Ordering::SeqCst);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_holds_the_rollout_until_it_passes() {
+    let (url, webhook) = Webhook::start(403).await;
+    let (elsewhere, redirected) = Webhook::start(204).await;
+    let gate = json!({"name": "ticket", "interval": "1s", "webhook": {"url": url}});
+    let (cluster, before) = waiting_for(&webhook, gate).await;
+    let waits_for = "pool worker: waits for gate ticket: the webhook answers";
+    let waiting = status_where(&cluster, "the gate holds", |status| {
+        status.message.contains("403")
+    })
+    .await;
+    assert_eq!(waiting.phase, RolloutPhase::Waiting);
+    assert_eq!(waiting.message, format!("{waits_for} 403"));
+
+    // A redirect passed the gate, because it is no error of an API server.
+    webhook.answers(302, &format!("Location: {elsewhere}\r\n"), "");
+    let waiting = status_where(&cluster, "the redirect holds", |status| {
+        status.message.contains("302")
+    })
+    .await;
+    assert_eq!(
+        waiting.message,
+        format!("{waits_for} 302: redirects are not followed")
+    );
+    no_node_is_started(&cluster, &before).await;
+
+    // A page made the conditions too long, so that no status was written any more.
+    let page = format!("not on Fridays\n{}", "x".repeat(100_000));
+    webhook.answers(403, "", &page);
+    status_where(&cluster, "the first line is shown", |status| {
+        status.message == format!("{waits_for} 403: not on Fridays")
+    })
+    .await;
+    webhook.answers(403, "", &"x".repeat(100_000));
+    status_where(&cluster, "the line is shortened", |status| {
+        status.message.starts_with(&format!("{waits_for} 403: xxx")) && status.message.len() < 400
+    })
+    .await;
+    no_node_is_started(&cluster, &before).await;
+    webhook.answers(204, "", "");
     cluster.updated("worker").await;
+    assert_eq!(redirected.asked(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_error_with_a_json_body_was_a_refusal_with_code_0() {
+    let (url, webhook) = Webhook::start(503).await;
+    webhook.answers(503, "Content-Type: application/json\r\n", r#"{"ok":false}"#);
+    let mut gate = json!({"name": "ticket", "interval": "1s", "webhook": {"url": url}});
+    let (cluster, before) = waiting_for(&webhook, gate.clone()).await;
+    status_where(&cluster, "the gate is unreachable", |status| {
+        let answer = r#"the webhook answers 503: {"ok":false}"#;
+        status.message == format!("pool worker: waits for gate ticket, which cannot be checked: {answer}")
+    })
+    .await;
+    no_node_is_started(&cluster, &before).await;
+    gate["onUnreachable"] = json!("Pass");
+    let _: RolloutPolicy = cluster.patch("workers", json!({"spec": {"gates": [gate]}})).await;
+    cluster.updated("worker").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_is_not_recorded_yet_was_made_again() {
+    let (url, webhook) = Webhook::start(403).await;
+    let busy = webhook.busy.lock().await;
+    let gate = json!({"name": "ticket", "interval": "1h", "webhook": {"url": url, "timeout": "2m"}});
+    let (cluster, _) = waiting_for(&webhook, gate).await;
+    eventually("the gate is asked", async || (webhook.asked() == 1).then_some(())).await;
+    // Two reconciles while the check runs: the first has requested it again when the second is observed.
+    for limit in [5, 6] {
+        let spec = json!({"spec": {"budgets": [{"maxUnavailable": limit}]}});
+        let changed: RolloutPolicy = cluster.patch("workers", spec).await;
+        let generation = changed.metadata.generation.unwrap();
+        status_where(&cluster, "the change is observed", |status| {
+            status.observed_generation == generation
+        })
+        .await;
+    }
+    drop(busy);
+    status_where(&cluster, "the check is recorded", |status| {
+        !status.gates.is_empty()
+    })
+    .await;
+    cluster.at_rest().await;
+    assert_eq!(webhook.asked(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_that_cannot_be_written_stopped_the_checks_of_gates() {
+    let (url, webhook) = Webhook::start(204).await;
+    let is_refused = Arc::new(AtomicBool::new(true));
+    let refusals = Arc::new(AtomicUsize::new(0));
+    let mut cluster = Cluster::prepare().await;
+    let (refused, counted) = (Arc::clone(&is_refused), Arc::clone(&refusals));
+    let client = refusing(cluster.counted_client(), move |method, path| {
+        let is_status = *method == Method::PATCH && path.ends_with("/rolloutpolicies/workers/status");
+        let refuses = is_status && refused.load(Ordering::SeqCst);
+        counted.fetch_add(usize::from(refuses), Ordering::SeqCst);
+        refuses
+    });
+    cluster.start_controllers_through(client, cluster.options());
+    let workers = ["worker-0", "worker-1"].map(|name| SimulatedNodeSpec::new(name.to_owned(), "worker"));
+    mco_simulator::create(&cluster.client, &workers).await.unwrap();
+    cluster.start_fleet(Behaviour::default());
+    cluster.updated("worker").await;
+    label(&cluster).await;
+    let gate = json!({"gates": [{"name": "ticket", "interval": "1h", "webhook": {"url": url}}]});
+    cluster.create(&policy(gate)).await;
+    let before = change(&cluster).await;
+    eventually("the gate is asked", async || (webhook.asked() == 1).then_some(())).await;
+    let more = refusals.load(Ordering::SeqCst) + 3;
+    eventually("the status is not written", async || {
+        (refusals.load(Ordering::SeqCst) >= more).then_some(())
+    })
+    .await;
+    is_refused.store(false, Ordering::SeqCst);
+    let status = status_where(&cluster, "the check is recorded", |status| {
+        !status.gates.is_empty()
+    })
+    .await;
+    assert!(status.gates[0].passed, "{:?}", status.gates);
+    cluster.at_rest().await;
+    assert_eq!(webhook.asked(), 1, "once per interval");
+    no_node_is_started(&cluster, &before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_halt_is_sent_once_and_a_redirect_is_not_followed() {
+    let (url, webhook) = Webhook::start(204).await;
+    let (redirecting, redirect) = Webhook::start(307).await;
+    redirect.answers(307, &format!("Location: {url}\r\n"), "");
+    let cluster = cluster(7).await;
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), names::NAMESPACE);
+    for (name, url) in [("chat", &url), ("moved", &redirecting)] {
+        let secret =
+            json!({"metadata": {"name": name}, "data": {"url": ByteString(url.clone().into_bytes())}});
+        let secret: Secret = serde_json::from_value(secret).unwrap();
+        secrets.create(&PostParams::default(), &secret).await.unwrap();
+    }
+    let notify = ["chat", "moved"].map(|name| json!({"secretRef": {"name": name}, "on": ["Halted"]}));
+    cluster
+        .create(&policy(json!({"maxFailures": {"count": 1}, "notify": notify})))
+        .await;
+    status_where(&cluster, "the policy is observed", |status| {
+        status.phase == RolloutPhase::Done
+    })
+    .await;
+    cluster
+        .create_config(file_config("99-worker-bad", "worker", "/etc/bad", "bad"))
+        .await;
+    let halted = status_where(&cluster, "the rollout halts", |status| {
+        status.phase == RolloutPhase::Halted
+    })
+    .await;
+    eventually("both are notified", async || {
+        (webhook.asked() >= 1 && redirect.asked() >= 1).then_some(())
+    })
+    .await;
+    cluster.at_rest().await;
+    assert_eq!((webhook.asked(), redirect.asked()), (1, 1));
+    let event = webhook.asked.lock()[0].clone();
+    assert_eq!(event["type"], "dev.mco.rollout.halted");
+    assert_eq!(event["data"]["policy"], "workers");
+    let message = format!("pool worker: {}", event["data"]["message"].as_str().unwrap());
+    assert_eq!(message, halted.message);
 }
 
 #[tokio::test(flavor = "multi_thread")]

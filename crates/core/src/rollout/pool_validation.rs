@@ -1,12 +1,10 @@
 //! Validation of a MachineConfigPool at admission.
 
-use std::time::Duration;
-
 use mco_api::vocabulary::{annotations, labels};
 use mco_api::{ClusterBase, MachineConfigPool};
 
 use super::budget;
-use super::policy::duration_of;
+use super::policy::{DEADLINE_HINT, SHORTEST_DEADLINE, duration_of};
 use crate::config::pools;
 use crate::config::problem::{InvalidObject, Problem};
 use crate::config::selector::Selector;
@@ -70,11 +68,11 @@ pub fn admit_pool(pool: &MachineConfigPool, base: ClusterBase) -> Result<(), Inv
 fn confirm_deadline(pool: &MachineConfigPool) -> Option<Problem> {
     let all = pool.metadata.annotations.as_ref();
     let text = all.and_then(|all| all.get(annotations::CONFIRM_DEADLINE))?;
-    let is_possible = duration_of(text).is_some_and(|deadline| deadline >= Duration::from_secs(1));
+    let is_possible = duration_of(text).is_some_and(|deadline| deadline >= SHORTEST_DEADLINE);
     let path = format!("metadata.annotations[{}]", annotations::CONFIRM_DEADLINE);
     (!is_possible).then(|| {
-        Problem::new(path, format!("{text:?} is not a duration of at least one second"))
-            .with_hint("write it as 10m or 1h30m; without the annotation it is 15m")
+        Problem::new(path, format!("{text:?} is not a duration of at least one minute"))
+            .with_hint(format!("{DEADLINE_HINT}; without the annotation it is 15m"))
     })
 }
 
@@ -164,7 +162,9 @@ mod tests {
     fn a_deadline_that_no_node_can_keep_is_refused() {
         for (text, is_possible) in [
             ("10m", true),
-            ("1s", true),
+            ("1m", true),
+            ("59s", false),
+            ("30s", false),
             ("0s", false),
             ("-5m", false),
             ("soon", false),

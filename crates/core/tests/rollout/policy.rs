@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use mco_api::RolloutPolicy;
 use mco_api::rollout_policy::{NotificationEvent, RolloutPhase};
 use mco_core::config::disruption::DisruptionLevel;
-use mco_core::rollout::policy::{ChangeCosts, admit_policy, next_status};
+use mco_core::rollout::policy::{ChangeCosts, admit_policy, next_status, overviews};
 use mco_core::rollout::{HeldReason, NodeAction, PoolPlan, RolloutView, plan};
 use serde_json::{Value, json};
 
@@ -237,6 +237,58 @@ fn nothing_starts_outside_of_a_window_and_free_changes_pass() {
     advance(&mut fleet, 9 * 60);
     rounds(&mut fleet, 20);
     assert_eq!(updated(&fleet, "v2"), 10);
+}
+
+#[test]
+fn free_changes_were_shown_as_waiting_for_a_window_while_they_rolled_out() {
+    let spec = json!({"windows": [{"at": "0 22 * * 1-5", "for": "6h", "timeZone": "Europe/Madrid"}]});
+    let mut fleet = fleet(spec);
+    retarget(&mut fleet, "v2");
+    let change = |level| ChangeCosts::from([(("v1".to_owned(), "v2".to_owned()), level)]);
+    let reconcile = |fleet: &mut Fleet, costs: &ChangeCosts| {
+        let nodes = fleet.nodes();
+        let view =
+            RolloutView::new(&fleet.pools, &nodes).with_policies(&fleet.policies, fleet.now(), Some(costs));
+        let report = next_status(&view, &fleet.policies[0]);
+        fleet.policies[0].status = Some(from(serde_json::to_value(report.status).unwrap()));
+    };
+    // Commands and pages do not compute what changes interrupt.
+    let shown = |fleet: &Fleet| {
+        let nodes = fleet.nodes();
+        let view = RolloutView::new(&fleet.pools, &nodes).with_policies(&fleet.policies, fleet.now(), None);
+        (overviews(&view)[0].pools[0].message.clone(), planned(fleet))
+    };
+    reconcile(&mut fleet, &change(DisruptionLevel::Reload));
+    let (message, plan) = shown(&fleet);
+    assert!(
+        message.starts_with("waits for window 22:00-04:00 Europe/Madrid"),
+        "{message}"
+    );
+    assert_eq!((plan.sent().count(), plan.held.len()), (0, 10));
+
+    let free = change(DisruptionLevel::None);
+    reconcile(&mut fleet, &free);
+    let (message, plan) = shown(&fleet);
+    assert_eq!(message, "updating the nodes");
+    assert_eq!(
+        status(&fleet),
+        (
+            RolloutPhase::Progressing,
+            "pool worker: updating the nodes".to_owned()
+        )
+    );
+    assert_eq!((plan.sent().count(), plan.held.len()), (10, 0));
+    fleet.round();
+    reconcile(&mut fleet, &free);
+    assert_eq!(shown(&fleet).0, "updating the nodes", "all are under way");
+    for _ in 0..20 {
+        fleet.round();
+        reconcile(&mut fleet, &free);
+    }
+    assert_eq!(
+        status(&fleet),
+        (RolloutPhase::Done, "pool worker: 10 nodes up to date".to_owned())
+    );
 }
 
 #[test]
@@ -492,6 +544,7 @@ fn what_can_never_proceed_is_refused_with_field_and_remedy() {
             "spec.waves[0].soak",
         ),
         (json!({"confirm": {"deadline": ""}}), "spec.confirm.deadline"),
+        (json!({"confirm": {"deadline": "30s"}}), "spec.confirm.deadline"),
         (json!({"drain": {"timeout": "x"}}), "spec.drain.timeout"),
         (json!({"drain": {"onTimeout": "Skip"}}), "spec.drain.timeout"),
         (
@@ -510,6 +563,27 @@ fn what_can_never_proceed_is_refused_with_field_and_remedy() {
         let refused = admit_policy(&object, []).expect_err(&spec.to_string());
         assert_eq!(refused.problems[0].path, path, "{refused}");
     }
+}
+
+#[test]
+fn a_deadline_that_no_machine_can_keep_is_refused_with_the_least() {
+    let admitted =
+        |deadline: &str| admit_policy(&policy("p", json!({"confirm": {"deadline": deadline}})), []);
+    let refused = admitted("30s").unwrap_err();
+    let [problem] = refused.problems.as_slice() else {
+        panic!("{refused}")
+    };
+    assert_eq!(problem.path, "spec.confirm.deadline");
+    assert_eq!(
+        problem.message,
+        "\"30s\" is not a duration of at least one minute"
+    );
+    assert!(
+        problem.hint.as_ref().unwrap().contains("at least 1m"),
+        "{refused}"
+    );
+    assert!(admitted("59s").is_err());
+    assert!(admitted("1m").is_ok());
 }
 
 #[test]

@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use mco_api::rollout_policy::{DisruptionBudget, DisruptionReason, RolloutPolicy};
+use mco_api::rollout_policy::{DisruptionBudget, RolloutPolicy};
 
 use super::super::budget::len;
 use super::super::node::NodeView;
 use super::super::target::{TargetGate, gate};
 use super::super::view::RolloutView;
 use super::confirm;
+use super::costs::reason;
 use super::failures::{is_quarantined, share};
 use super::overview::{BudgetOverview, BudgetUse, share_text};
 use super::pools_of;
@@ -159,13 +160,7 @@ fn limit(budget: &DisruptionBudget, group: Group) -> i64 {
 }
 
 fn applies(budget: &DisruptionBudget, cost: DisruptionLevel) -> bool {
-    let reason = match cost {
-        DisruptionLevel::None => None,
-        DisruptionLevel::Reload => Some(DisruptionReason::Reload),
-        DisruptionLevel::Restart => Some(DisruptionReason::Restart),
-        DisruptionLevel::Drain => Some(DisruptionReason::Drain),
-        DisruptionLevel::Reboot => Some(DisruptionReason::Reboot),
-    };
+    let reason = reason(cost);
     budget.reasons.is_empty() || reason.is_some_and(|reason| budget.reasons.contains(&reason))
 }
 

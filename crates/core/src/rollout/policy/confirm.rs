@@ -1,10 +1,17 @@
 //! Whether an updated node is confirmed: the checks that it must pass before it counts as updated in waves, in the order
 //! of policies and in budgets.
 
+use std::time::Duration;
+
 use mco_api::rollout_policy::{ConfirmationCheck, RolloutPolicy};
 
 use super::super::node::NodeView;
 use super::super::target::RolloutTarget;
+
+/// No machine boots and starts its kubelet faster, so a shorter deadline reverts every config.
+pub const SHORTEST_DEADLINE: Duration = Duration::from_mins(1);
+/// What to write instead of a deadline that is too short.
+pub const DEADLINE_HINT: &str = "use at least 1m, such as 10m or 1h30m";
 
 /// The checks of a policy that names none.
 const ALL: [ConfirmationCheck; 2] = [ConfirmationCheck::NodeReady, ConfirmationCheck::ReadinessTaints];

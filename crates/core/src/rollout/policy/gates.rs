@@ -4,13 +4,16 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mco_api::rollout_policy::{GateResult, PoolRolloutStatus, RolloutGate, RolloutPolicy, UnreachableGate};
 
-use super::text::{duration_or, in_words, parse_duration};
+use super::text::{duration_or, first_line, in_words, parse_duration};
 
 pub(super) const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 /// A passed check counts for two intervals and this time, so that a slow check does not interrupt a rollout.
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// Times in a status lose their fraction of a second, so a check is up to this much later than it is recorded.
 const ROUNDED_OFF: SignedDuration = SignedDuration::from_secs(1);
+
+/// What a check found is part of a sentence, and a server may respond with a whole page.
+const LONGEST_MESSAGE: usize = 300;
 
 /// What a check of a gate found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,8 +122,8 @@ pub fn merge(results: &[GateResult], observation: &GateObservation) -> GateResul
     };
     let same = before.filter(|before| before.passed == passed && before.reachable == reachable);
     let message = match &observation.outcome {
-        Ok(_) => observation.message.clone(),
-        Err(why) => why.clone(),
+        Ok(_) => &observation.message,
+        Err(why) => why,
     };
     GateResult {
         name: observation.gate.clone(),
@@ -128,6 +131,38 @@ pub fn merge(results: &[GateResult], observation: &GateObservation) -> GateResul
         reachable,
         checked_at: Time(observation.at),
         since: same.map_or(Time(observation.at), |same| same.since.clone()),
-        message,
+        message: first_line(message, LONGEST_MESSAGE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_with_a_page_as_its_message_is_one_line_of_a_status() {
+        let merged = |outcome: Result<bool, String>, message: &str| {
+            let observation = GateObservation {
+                gate: "ticket".to_owned(),
+                at: Timestamp::UNIX_EPOCH,
+                outcome,
+                message: message.to_owned(),
+            };
+            merge(&[], &observation).message
+        };
+        let page = format!("the webhook answers 403: {}\n<html>", "x".repeat(100_000));
+        for message in [
+            merged(Ok(false), &page),
+            merged(Err(page.clone()), ""),
+            merged(Ok(true), &page),
+        ] {
+            assert_eq!(message.chars().count(), LONGEST_MESSAGE);
+            assert!(
+                message.starts_with("the webhook answers 403: xxx") && message.ends_with("xxx..."),
+                "{message}"
+            );
+        }
+        assert_eq!(merged(Ok(false), "no\r\nbecause"), "no");
+        assert_eq!(merged(Ok(false), "a\u{7}b"), "a\\u{7}b");
     }
 }

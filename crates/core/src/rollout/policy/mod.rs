@@ -9,6 +9,8 @@
 mod budgets;
 mod confirm;
 mod control;
+mod control_plane;
+mod costs;
 mod cron;
 mod failures;
 mod gates;
@@ -22,20 +24,21 @@ mod validate;
 mod wave;
 mod window;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use mco_api::MachineConfigPool;
 use mco_api::rollout_policy::{PoolRolloutStatus, RolloutPolicy};
 use mco_api::vocabulary::annotations::CONFIRM_DEADLINE;
 
-use super::node::NodeView;
 use super::target::RolloutTarget;
 use super::view::{PoolView, RolloutView};
-use crate::config::disruption::DisruptionLevel;
 use crate::config::selector::Selector;
 
+pub(super) use confirm::{DEADLINE_HINT, SHORTEST_DEADLINE};
 pub use control::{PoolControl, RolloutControl};
+pub use control_plane::{ControlPlaneHealth, ControlPlaneMember, control_plane_health};
+pub use costs::{ChangeCosts, depends_on_costs};
 pub use gates::{GateObservation, due as gates_due, merge as merge_gate};
 pub use hold::{PolicyCause, PolicyHold};
 pub use overview::{
@@ -46,10 +49,6 @@ pub(super) use rules::{PoolRules, confirm_deadline, effective_target, forecast};
 pub use status::{PolicyChange, PolicyReport, next_status};
 pub use text::{duration_of, in_words};
 pub use validate::admit_policy;
-
-/// What each change interrupts, by the names of the old and the new rendered config. A change that is missing counts
-/// as a reboot.
-pub type ChangeCosts = BTreeMap<(String, String), DisruptionLevel>;
 
 /// The policies of a cluster and the time, as part of a [`RolloutView`].
 #[derive(Debug, Clone, Default)]
@@ -98,16 +97,6 @@ impl<'a> Policies<'a> {
         by_policy
             .or_else(by_pool)
             .filter(|text| duration_of(text).is_some())
-    }
-
-    fn cost(&self, node: &NodeView<'_>, target: &RolloutTarget) -> DisruptionLevel {
-        let change = (node.current_config.to_owned(), target.config.clone());
-        let known = self.costs.and_then(|costs| costs.get(&change)).copied();
-        // An image is a new operating system.
-        match (known, &target.image) {
-            (Some(level), None) => level,
-            _ => DisruptionLevel::Reboot,
-        }
     }
 }
 

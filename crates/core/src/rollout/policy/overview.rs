@@ -209,7 +209,8 @@ fn of_pool(
             .members
             .iter()
             .all(|node| confirm::is_confirmed(policy, node, &target));
-    let hold = rules::hold(view, policy, pool, &target, &state).or_else(|| rules::window(policy, now));
+    let hold = rules::hold(view, policy, pool, &target, &state)
+        .or_else(|| rules::window_of_pool(view, policy, pool, &target, Some(&recorded)));
     let (phase, message) = describe(
         policy,
         pool,

@@ -237,7 +237,7 @@ impl<'v, 'a> PoolRules<'v, 'a> {
         if let Some(hold) = &self.hold {
             return Err(HeldReason::Policy(hold.clone()));
         }
-        let cost = self.view.policies.cost(node, &self.target);
+        let cost = self.view.policies.cost(node, &self.target, self.recorded);
         if let Some(window) = self.window.as_ref().filter(|_| cost > DisruptionLevel::None) {
             return Err(HeldReason::Policy(window.clone()));
         }
@@ -399,6 +399,27 @@ pub(super) fn window(policy: &RolloutPolicy, now: Timestamp) -> Option<PolicyHol
     let (opening, window) = next;
     let message = format!("waits for window {}", window.label());
     Some(PolicyHold::new(name_of(policy), PolicyCause::Window, message).until(Some(opening)))
+}
+
+/// Returns the hold outside of all windows, if the nodes of the pool wait for one: changes that interrupt nothing do
+/// not, and nodes that are being updated are not held.
+pub(super) fn window_of_pool(
+    view: &RolloutView<'_>,
+    policy: &RolloutPolicy,
+    pool: &PoolView<'_>,
+    target: &RolloutTarget,
+    recorded: Option<&PoolRolloutStatus>,
+) -> Option<PolicyHold> {
+    let window = window(policy, view.policies.now())?;
+    let mut unsent = pool
+        .members
+        .iter()
+        .filter(|node| !node.is_sent_to(target))
+        .peekable();
+    unsent.peek()?;
+    let mut startable = unsent.filter(|node| cannot_start(node).is_none());
+    let passes = startable.any(|node| view.policies.cost(node, target, recorded) == DisruptionLevel::None);
+    (!passes).then_some(window)
 }
 
 /// Returns when a window opens or closes next.

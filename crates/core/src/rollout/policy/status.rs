@@ -19,6 +19,8 @@ use super::{key, pools_of, text, wave};
 
 /// How many failed nodes a status names.
 const FAILURES_SHOWN: usize = 10;
+/// The API refuses a condition with a longer message, and then no status is written.
+const LONGEST_CONDITION: usize = 32_768;
 
 /// A change of a rollout that is announced.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +107,7 @@ fn next_of_pool(
         target: key(&target),
         ..PoolRolloutStatus::default()
     });
+    status.changes = view.policies.changes(policy, pool, &target, &status.changes);
     record_recovering(pool, &target, known.is_none(), &mut status);
     record_skipped(policy, pool, &target, &mut status, report, now);
     record_waves(policy, pool, &target, &mut status, now);
@@ -146,10 +149,12 @@ fn next_of_pool(
         let is_unconfirmed = || confirm::objection(policy, node, &target).is_some();
         node.is_updated_to(&target) && (was_done || !is_unconfirmed())
     });
-    let hold = rules::hold(view, &recorded, pool, &target, &state).or_else(|| rules::window(policy, now));
+    let hold = rules::hold(view, &recorded, pool, &target, &state)
+        .or_else(|| rules::window_of_pool(view, policy, pool, &target, Some(&status)));
     earliest(&mut report.next, hold.as_ref().and_then(|hold| hold.until), now);
     let waits_for_gate = hold.as_ref().is_none_or(|hold| hold.cause == PolicyCause::Gate);
-    report.needs_gates |= !all_updated && waits_for_gate && status.reverted.is_none();
+    let waits = pool.members.iter().any(|node| !node.is_sent_to(&target));
+    report.needs_gates |= waits && waits_for_gate && status.reverted.is_none();
     (status.phase, status.message) = describe(
         policy,
         pool,
@@ -425,7 +430,7 @@ fn summarize(
             type_: type_.to_owned(),
             status: value.to_owned(),
             reason,
-            message,
+            message: text::shortened(&message, LONGEST_CONDITION),
             observed_generation: generation,
             last_transition_time: since.unwrap_or(Time(now)),
         };

@@ -4,6 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::config::go_duration;
 
+const ELLIPSIS: &str = "...";
+
 /// Parses a duration such as `1h30m`; `None` if it is invalid.
 pub(super) fn parse_duration(text: &str) -> Option<SignedDuration> {
     go_duration::parse(text)
@@ -55,6 +57,30 @@ pub(super) fn names(all: &[&str]) -> String {
     }
 }
 
+/// Returns the first line of a text from outside, without control characters and at most this long.
+pub(super) fn first_line(text: &str, limit: usize) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    // No more than this many can be shown, and the text may be long.
+    let escaped: String = line.chars().take(limit + 1).flat_map(escaped).collect();
+    shortened(&escaped, limit)
+}
+
+fn escaped(character: char) -> impl Iterator<Item = char> {
+    let is_control = character.is_control();
+    let plain = (!is_control).then_some(character);
+    let escape = is_control.then(|| character.escape_default());
+    plain.into_iter().chain(escape.into_iter().flatten())
+}
+
+/// Returns a text of at most this many characters.
+pub(super) fn shortened(text: &str, limit: usize) -> String {
+    if text.chars().nth(limit).is_none() {
+        return text.to_owned();
+    }
+    let start = text.chars().take(limit.saturating_sub(ELLIPSIS.len()));
+    start.chain(ELLIPSIS.chars()).collect()
+}
+
 /// Returns `1 node` or `5 nodes`.
 pub(super) fn nodes(count: usize) -> String {
     match count {
@@ -81,5 +107,22 @@ mod tests {
             assert_eq!(in_words(SignedDuration::from_secs(seconds)), text);
         }
         assert_eq!(names(&["a", "b", "c", "d"]), "a, b and 2 more");
+    }
+
+    #[test]
+    fn texts_from_outside_are_one_short_line() {
+        for (text, expected) in [
+            ("", ""),
+            ("short", "short"),
+            ("12345678", "12345678"),
+            ("123456789", "12345..."),
+            ("\n\r\n first\r\nsecond", "first"),
+            ("a\u{1b}[1m", "a\\u{1..."),
+            ("a\tb", "a\\tb"),
+            ("ääääääää", "ääääääää"),
+            ("äääääääää", "äääää..."),
+        ] {
+            assert_eq!(first_line(text, 8), expected, "{text:?}");
+        }
     }
 }

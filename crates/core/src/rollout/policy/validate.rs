@@ -4,7 +4,8 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use mco_api::rollout_policy::{DrainTimeoutAction, GateEndpoint, RolloutGate, RolloutPolicy, SecretKey};
 
-use super::text::parse_duration;
+use super::confirm::{DEADLINE_HINT, SHORTEST_DEADLINE};
+use super::text::{duration_of, parse_duration};
 use super::window::Window;
 use super::{name_of, order};
 use crate::config::problem::{InvalidObject, Problem};
@@ -201,7 +202,16 @@ fn endpoint(problems: &mut Vec<Problem>, path: &str, endpoint: &GateEndpoint) {
 fn deadlines(problems: &mut Vec<Problem>, policy: &RolloutPolicy) {
     let second = SignedDuration::from_secs(1);
     if let Some(confirm) = &policy.spec.confirm {
-        required_duration(problems, "spec.confirm.deadline", &confirm.deadline, second);
+        let text = &confirm.deadline;
+        if duration_of(text).is_none_or(|deadline| deadline < SHORTEST_DEADLINE) {
+            problems.push(
+                Problem::new(
+                    "spec.confirm.deadline",
+                    format!("{text:?} is not a duration of at least one minute"),
+                )
+                .with_hint(DEADLINE_HINT),
+            );
+        }
     }
     if let Some(drain) = &policy.spec.drain {
         duration(problems, "spec.drain.timeout", &drain.timeout, second);
