@@ -83,6 +83,11 @@ pub struct NodeAdoptionStatus {
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
     pub summary: AdoptionSummary,
 
+    /// What the config would change of the operating system: kernel arguments, kernel, extensions and image.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
+    #[schemars(length(max = 16))]
+    pub os_changes: Vec<String>,
+
     /// What applying the config would cost.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
     pub cost: AdoptionCost,

@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use mco_api::NodeAdoption;
 use mco_api::vocabulary::annotations::{CONFIRM_DEADLINE, DRIFT, DRIFT_POLICY};
 use mco_api::vocabulary::taints::UPDATE_IN_PROGRESS;
-use mco_core::rollout::NodeView;
 use mco_core::rollout::drain::{Cordon, DrainRecord};
+use mco_core::rollout::{NodeAnnotations, NodeView};
 use serde_json::{Map, Value, json};
 
 /// The prefixes of our annotations on nodes.
@@ -69,6 +70,27 @@ fn is_ours(key: &str) -> bool {
         && !SETTINGS.contains(&key)
 }
 
+/// Returns the nodes that were adopted and not released: without a daemon nothing restores what they had before.
+pub fn adopted(nodes: &[Node], adoptions: &[NodeAdoption]) -> Vec<String> {
+    let managed: BTreeSet<&str> = nodes
+        .iter()
+        .filter(|node| NodeAnnotations::of_node(node).current_config.is_some())
+        .filter_map(|node| node.metadata.name.as_deref())
+        .collect();
+    let mut names: Vec<String> = adoptions
+        .iter()
+        .filter(|adoption| {
+            let phase = adoption.status.as_ref().map(|status| status.phase.as_str());
+            // The last request of an adopted node may have failed.
+            matches!(phase, Some("Adopted" | "Failed"))
+        })
+        .filter_map(|adoption| adoption.metadata.name.clone())
+        .filter(|name| managed.contains(name.as_str()))
+        .collect();
+    names.sort_unstable();
+    names
+}
+
 /// Returns the merge patch that removes the finalizers of a KubeletConfig or ContainerRuntimeConfig that name the
 /// MachineConfigs generated from it; `None` if it has none.
 pub fn release_settings(metadata: &ObjectMeta) -> Option<Value> {
@@ -111,6 +133,29 @@ mod tests {
 
     fn node(value: Value) -> Node {
         serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn nodes_that_were_adopted_and_not_released_are_named() {
+        let managed = json!({"machineconfiguration.openshift.io/currentConfig": "a"});
+        let nodes: Vec<Node> = ["adopted", "failed", "installed", "compared"]
+            .map(|name| node(json!({"metadata": {"name": name, "annotations": managed}})))
+            .into();
+        let released = node(json!({"metadata": {"name": "released"}}));
+        let nodes: Vec<Node> = nodes.into_iter().chain([released]).collect();
+        let adoptions: Vec<NodeAdoption> = [
+            ("failed", "Failed"),
+            ("adopted", "Adopted"),
+            ("compared", "Compared"),
+            ("released", "Released"),
+            ("deleted", "Adopted"),
+        ]
+        .map(|(name, phase)| {
+            let value = json!({"metadata": {"name": name}, "spec": {}, "status": {"phase": phase}});
+            serde_json::from_value(value).unwrap()
+        })
+        .into();
+        assert_eq!(adopted(&nodes, &adoptions), ["adopted", "failed"]);
     }
 
     #[test]

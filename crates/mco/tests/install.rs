@@ -196,6 +196,14 @@ fn leave_traces(cluster: &Bare) {
     let spec =
         json!({"metadata": {"annotations": annotations}, "spec": {"unschedulable": true, "taints": taints}});
     cluster.merge(&node("dead"), &spec, None);
+    let mut adoption = named("mco.dev/v1alpha1", "NodeAdoption", "dead");
+    adoption["spec"] = json!({});
+    cluster.apply(&adoption);
+    cluster.merge(
+        &adoption,
+        &json!({"status": {"phase": "Adopted"}}),
+        Some("status"),
+    );
     let group = "machineconfiguration.openshift.io/v1";
     let mut rendered = named(group, "MachineConfig", "rendered-worker-1");
     rendered["metadata"]["finalizers"] = json!([
@@ -241,7 +249,14 @@ fn an_uninstall_leaves_nothing_behind_and_waits_for_no_dead_node() {
     let namespace = named("v1", "Namespace", "openshift-machine-config-operator");
     assert!(cluster.get(&namespace).is_some(), "a dry run changes nothing");
 
-    let done = cluster.mco(&["uninstall", "--yes"], 0);
+    let refused = cluster.mco(&["uninstall", "--yes"], 1);
+    assert!(
+        refused.contains("1 node is adopted and not released: dead"),
+        "{refused}"
+    );
+    assert!(cluster.get(&namespace).is_some());
+
+    let done = cluster.mco(&["uninstall", "--yes", "--leave-adopted"], 0);
     assert!(done.contains("done: delete Namespace"), "{done}");
     assert_eq!(cluster.get(&namespace), None);
     let role = named(

@@ -184,7 +184,8 @@ uninstalls_with_a_dead_node() {
     eventually 120 "worker-2 is NotReady" nodes_ready $(($(wc -w <<<"$MACHINES") - 1))
     kubectl apply --server-side -f "$work/install.yaml" >/dev/null
     exits 3 "the steps are printed" mco uninstall --kubeconfig "$work/admin.conf" --dry-run
-    exits 0 "the uninstall ends" timeout 150 ip netns exec "$HUB" "$mco" uninstall --kubeconfig "$work/admin.conf" --yes
+    exits 0 "the uninstall ends" timeout 150 ip netns exec "$HUB" "$mco" uninstall --kubeconfig "$work/admin.conf" --yes \
+        --leave-adopted
     expect "the namespace is gone" test -z "$(kubectl get namespace "$NAMESPACE" --ignore-not-found -o name)"
     expect "no webhook or policy is left" test -z "$(kubectl get \
         validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings -o name)"

@@ -24,6 +24,7 @@ pub struct AdoptionPage {
     pub cost: Text,
     pub rows: Vec<DifferenceRow>,
     pub omitted: u32,
+    pub os_changes: Vec<Text>,
     pub agents: Vec<(Text, Text)>,
 }
 
@@ -69,6 +70,7 @@ pub fn adoption(frame: Frame, name: &str, state: &AdoptionState) -> AdoptionPage
         cost: Text::new(cost(&status)),
         rows: status.differences.iter().map(row).collect(),
         omitted: status.omitted,
+        os_changes: status.os_changes.iter().map(Text::new).collect(),
         agents: status
             .agents
             .iter()
@@ -149,6 +151,7 @@ mod tests {
                 ..AdoptionSummary::default()
             },
             differences: vec![difference],
+            os_changes: vec!["kernelArguments: add hugepages=64".to_owned()],
             ..NodeAdoptionStatus::default()
         };
         let state = AdoptionState {
@@ -161,6 +164,7 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("package chrony") && page.contains("1 to replace"));
+        assert!(page.contains("kernelArguments: add hugepages=64"), "{page}");
         assert!(!page.contains("<b>"));
         assert!(
             !page.contains("<form method=\"post\" action=\"/nodes/worker-1"),

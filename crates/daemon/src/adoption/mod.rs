@@ -2,6 +2,7 @@
 //! back.
 
 mod agents;
+mod os;
 mod packages;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use mco_api::node_adoption::{
     AdoptionCost, AdoptionDifference, AdoptionFile, AdoptionSummary, MAX_DIFFERENCES, NodeAdoptionStatus,
 };
 use mco_core::config::disruption::{Drain, PostConfigAction};
-use mco_core::config::guarded::{self, Allowance, GuardedPath};
+use mco_core::config::guarded::{Allowance, GuardedPath};
 use mco_core::config::rules::AdministratorRules;
 use mco_core::rollout::adoption::AdoptionFindings;
 use mco_host::{Attributes, FileEntry, FileKind, FsError, Machine, Root, RootedPath};
@@ -72,14 +73,20 @@ pub fn compare(
         difference.guarded = found.map(|guarded| guarded.why.to_owned());
     }
     packages::name(root, &mut differences.changed).map_err(PlanError::from)?;
-    let (cost, obstacle) = match apply::prepare(machine, &request) {
-        Ok(prepared) => (cost(&prepared.cost.drain, &prepared.cost.actions), None),
-        Err(ConfigApplyError::Guarded(found)) => (AdoptionCost::default(), Some(guarded::refusal(&found))),
-        Err(error) => (AdoptionCost::default(), Some(error.to_string())),
+    let (cost, os_changes, obstacle) = match apply::prepare(machine, &request) {
+        Ok(prepared) => {
+            let cost = cost(&prepared.cost.drain, &prepared.cost.actions);
+            (cost, os::changes(&prepared.diff), None)
+        }
+        Err(error) => {
+            let os_changes = os::changes(&apply::difference(&old, new));
+            (AdoptionCost::default(), os_changes, Some(error.to_string()))
+        }
     };
     let summary = &differences.summary;
     let paths = summary.create + summary.replace + summary.remove;
-    let changes = paths.max(u32::from(cost != AdoptionCost::default()));
+    let has_others = cost != AdoptionCost::default() || !os_changes.is_empty();
+    let changes = paths.max(u32::from(has_others));
     let omitted = differences.changed.len().saturating_sub(MAX_DIFFERENCES);
     let agents = agents::detect(root, new).map_err(PlanError::from)?;
     differences.changed.truncate(MAX_DIFFERENCES);
@@ -87,6 +94,7 @@ pub fn compare(
         phase: "Compared".to_owned(),
         config: new.name().to_owned(),
         summary: differences.summary,
+        os_changes,
         cost,
         differences: differences.changed,
         omitted: u32::try_from(omitted).unwrap_or(u32::MAX),

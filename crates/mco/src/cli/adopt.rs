@@ -15,8 +15,9 @@ Examples:
 
 Each node's daemon compares the machine with the config of its pool and changes
 nothing: which paths it would create, which files of others it would replace or
-remove (size, hash, owning package), what that costs, and which other agents
-reboot the node or write the same files. With --yes the node is adopted:
+remove (size, hash, owning package), what it would change of the operating
+system, what that costs, and which other agents reboot the node or write the
+same files. With --yes the node is adopted:
 everything it has is kept, and the ordinary rollout updates it within the
 pool's budget. mco release is the way back.
 

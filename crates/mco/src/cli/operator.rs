@@ -296,6 +296,10 @@ finalizers from MachineConfigs, KubeletConfigs and ContainerRuntimeConfigs, and
 our annotations, taint and cordon from nodes. Labels of nodes and cordons of
 administrators stay.
 
+Nodes that were adopted and not released are named and refused, because only
+their daemons restore what was there before: release them with mco release, or
+leave them as they are with --leave-adopted.
+
 Nothing waits for a node that is not Ready: its pods are deleted without its
 kubelet. With --crds the CustomResourceDefinitions are deleted too, and with
 them all MachineConfigs and pools. It can be repeated after a failure. Exit
@@ -304,6 +308,9 @@ pub struct UninstallArguments {
     /// Also delete the CustomResourceDefinitions, and with them all MachineConfigs, pools and settings.
     #[arg(long)]
     pub crds: bool,
+    /// Leave nodes that were adopted as they are now, instead of refusing while any is not released.
+    #[arg(long)]
+    pub leave_adopted: bool,
     #[command(flatten)]
     pub steps: super::SwitchSteps,
     #[command(flatten)]

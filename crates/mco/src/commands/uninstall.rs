@@ -23,7 +23,7 @@ use super::switch::cluster::SwitchCluster;
 use super::switch::steps::{self, GONE_WITHIN, SwitchStep};
 use crate::cli::UninstallArguments;
 use crate::input;
-use crate::output::CommandOutcome;
+use crate::output::{self, CommandOutcome};
 use crate::runtime;
 
 /// A step that only an uninstall has.
@@ -74,8 +74,31 @@ pub fn run(arguments: &UninstallArguments) -> anyhow::Result<CommandOutcome> {
     runtime::block_on(Box::pin(async {
         let cluster = SwitchCluster::new(arguments.connection.client().await?);
         let steps = plan(&cluster, arguments).await?;
+        check_adopted(&cluster, arguments).await?;
         steps::carry_out(&cluster, &steps, &arguments.steps).await
     }))
+}
+
+/// Refuses to leave adopted nodes behind without an explicit request, because only their daemons can restore them.
+async fn check_adopted(cluster: &SwitchCluster, arguments: &UninstallArguments) -> anyhow::Result<()> {
+    let adopted = uninstall::adopted(&cluster.nodes().await?, &cluster.adoptions().await?);
+    if adopted.is_empty() || arguments.leave_adopted {
+        return Ok(());
+    }
+    let names = adopted.join(" ");
+    let text = format!(
+        "{} adopted and not released: {names}. Their daemons alone restore what was there before, so release them first: \
+         mco release {names}. To leave them as they are: mco uninstall --leave-adopted",
+        match adopted.len() {
+            1 => "1 node is".to_owned(),
+            count => format!("{count} nodes are"),
+        }
+    );
+    if arguments.steps.dry_run {
+        output::warning(text);
+        return Ok(());
+    }
+    bail!(text)
 }
 
 /// The existing objects of an installation, in deletion order.

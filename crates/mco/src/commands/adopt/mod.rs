@@ -51,7 +51,7 @@ pub fn adopt(arguments: &cli::AdoptArguments) -> anyhow::Result<CommandOutcome> 
         output::show(arguments.query.output.format.as_ref(), &answers, || {
             text::comparison(&answers, arguments.yes)
         })?;
-        let changes = answers.iter().any(|answer| !answer.status.differences.is_empty());
+        let changes = answers.iter().any(|answer| would_change(&answer.status));
         if let Some(failed) = answers.iter().find(|answer| answer.status.phase == "Failed") {
             bail!("node {}: {}", failed.node, failed.status.message);
         }
@@ -83,6 +83,11 @@ pub fn release(arguments: &cli::ReleaseArguments) -> anyhow::Result<CommandOutco
         }
         Ok(CommandOutcome::Done)
     })
+}
+
+/// Whether the config would change anything on the node.
+fn would_change(status: &NodeAdoptionStatus) -> bool {
+    !status.differences.is_empty() || !status.os_changes.is_empty()
 }
 
 fn timeout(text: &str) -> anyhow::Result<Duration> {

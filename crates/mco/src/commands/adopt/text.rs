@@ -64,6 +64,9 @@ fn describe(answer: &NodeAnswer, text: &mut String) {
     for difference in &status.differences {
         let _ = writeln!(text, "  {}", line(difference));
     }
+    for change in &status.os_changes {
+        let _ = writeln!(text, "  {:8}{}", "os", escape_control_chars(change));
+    }
     if status.omitted > 0 {
         let _ = writeln!(text, "  and {} more", status.omitted);
     }
@@ -138,4 +141,55 @@ fn file(file: &AdoptionFile) -> String {
         parts.push(format!("mode {}", escape_control_chars(mode)));
     }
     parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use mco_api::node_adoption::NodeAdoptionStatus;
+    use serde_json::json;
+
+    use super::super::would_change;
+    use super::*;
+
+    #[test]
+    fn a_config_with_kernel_arguments_alone_changes_nothing_in_the_preview() {
+        let status = NodeAdoptionStatus {
+            phase: "Compared".to_owned(),
+            message: "compared; nothing was changed".to_owned(),
+            config: "rendered-worker-1".to_owned(),
+            os_changes: vec!["kernelArguments: add hugepages=64".to_owned()],
+            ..NodeAdoptionStatus::default()
+        };
+        assert!(would_change(&status));
+        assert!(!would_change(&NodeAdoptionStatus::default()));
+        let answer = NodeAnswer {
+            node: "worker-1".to_owned(),
+            status,
+        };
+        let text = comparison(&[answer], false);
+        assert!(
+            text.contains("\n  os      kernelArguments: add hugepages=64\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_node_that_does_not_answer_is_shown_with_its_state_and_reason() {
+        let node = |annotations: serde_json::Value| -> Node {
+            serde_json::from_value(json!({"metadata": {"name": "n", "annotations": annotations}})).unwrap()
+        };
+        let degraded = node(json!({
+            "machineconfiguration.openshift.io/state": "Degraded",
+            "machineconfiguration.openshift.io/reason": "disk is full.",
+        }));
+        let done = node(json!({"machineconfiguration.openshift.io/state": "Done"}));
+        for (node, expected) in [
+            (Some(&degraded), "its state is Degraded: disk is full"),
+            (Some(&done), "its state is Done"),
+            (Some(&node(json!({}))), "is its machine-config-daemon running?"),
+            (None, "it was deleted"),
+        ] {
+            assert_eq!(delay(node), expected);
+        }
+    }
 }

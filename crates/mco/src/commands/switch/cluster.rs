@@ -7,8 +7,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Resource};
-use mco_api::MachineConfigPool;
 use mco_api::vocabulary::names;
+use mco_api::{MachineConfigPool, NodeAdoption};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -37,6 +37,15 @@ impl SwitchCluster {
 
     pub async fn nodes(&self) -> anyhow::Result<Vec<Node>> {
         list_all(&self.client, "list the nodes").await
+    }
+
+    /// Returns all NodeAdoptions; none if the kind does not exist.
+    pub async fn adoptions(&self) -> anyhow::Result<Vec<NodeAdoption>> {
+        let adoptions: Api<NodeAdoption> = Api::all(self.client.clone());
+        match adoptions.list(&ListParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            found => Ok(to_cli_error(found, "list the NodeAdoptions")?.items),
+        }
     }
 
     pub async fn patch_pool(&self, name: &str, patch: &Value) -> anyhow::Result<()> {
