@@ -244,3 +244,35 @@ pub struct MachineOptions {
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command, command, translate};
+
+    #[test]
+    fn the_options_of_a_machines_tool_were_answered_by_our_own_parser() {
+        for tool in [
+            &["grubby", "--version"][..],
+            &["rpm-ostree", "--help"],
+            &["rpm", "-q", "kernel"],
+            &["systemctl", "-h", "--log-level", "x", "-v"],
+            &["nice", "--", "ionice", "-c", "3"],
+            &["version"],
+        ] {
+            let line = ["mco", "daemon", "in-root", "/rootfs"].iter().chain(tool);
+            let arguments = translate(line.map(OsString::from));
+            let matches = command().try_get_matches_from(arguments).unwrap();
+            let Command::Daemon(daemon) = Cli::from_arg_matches(&matches).unwrap().command else {
+                panic!("{tool:?} is another command");
+            };
+            let DaemonCommand::InRoot(request) = daemon.command else {
+                panic!("{tool:?} is another command of the daemon");
+            };
+            assert_eq!(request.command, *tool);
+            assert_eq!(request.root, PathBuf::from("/rootfs"));
+        }
+    }
+}
