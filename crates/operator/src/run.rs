@@ -508,13 +508,14 @@ impl Operator {
             let reported = pools::reported(&self.cluster, &found, &mut self.rendered_images)
                 .await
                 .map_err(|error| error.to_string())?;
-            let images = pools::os_images(&self.cluster, &found, &facts)
+            let images = pools::os_images(&self.cluster, &found, &facts, release)
                 .await
                 .map_err(|error| error.to_string())?;
             let release = ReleaseVersions {
                 controller: &self.options.version,
                 version: release,
-                images: &images,
+                images: &images.by_pool,
+                stale_streams: images.stale_streams.as_deref(),
             };
             let outcome = cluster_operator::required(&found, &reported, release)?;
             cluster_operator::within_deadline(&found, outcome, Timestamp::now())

@@ -18,6 +18,8 @@ pub struct ReleaseVersions<'a> {
     pub version: &'a str,
     /// The operating system image by pool, where it is known.
     pub images: &'a BTreeMap<String, String>,
+    /// Why the published streams, and so these images, are those of another release.
+    pub stale_streams: Option<&'a str>,
 }
 
 /// The origin of a config that a pool reports.
@@ -249,6 +251,9 @@ fn foreign(pool: &str, config: &str, origin: &PoolOrigin, release: ReleaseVersio
     let overridden = origin
         .annotations
         .contains_key(annotations::OS_IMAGE_URL_OVERRIDDEN);
+    if let Some(why) = release.stale_streams.filter(|_| !overridden) {
+        return Some(why.to_owned());
+    }
     let image = release.images.get(pool).filter(|_| !overridden);
     if let Some(expected) = image.filter(|expected| **expected != origin.os_image) {
         return Some(format!(

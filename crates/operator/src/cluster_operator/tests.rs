@@ -40,6 +40,7 @@ const RELEASE: ReleaseVersions<'_> = ReleaseVersions {
     controller: "v1",
     version: "4.14.0",
     images: &NO_IMAGES,
+    stale_streams: None,
 };
 
 fn origin(annotations: &[(&str, &str)]) -> PoolOrigin {
@@ -599,6 +600,18 @@ fn a_required_pool_has_the_image_of_the_release_unless_it_is_overridden() {
         required(&[updated("master")], &chosen, release),
         Ok(SyncResult::Yes)
     );
+}
+
+/// A release counted as complete while its pools had the operating system of the release before.
+#[test]
+fn an_upgrade_was_complete_on_the_operating_system_before_it() {
+    let why = "the streams in OSImageStream \"cluster\" are those of old, and the cluster is updating to new";
+    let release = ReleaseVersions {
+        stale_streams: Some(why),
+        ..RELEASE
+    };
+    let found = required(&[updated("master")], &rendered_by("v1", "4.14.0"), release);
+    assert_eq!(found, Ok(SyncResult::NotYet(not_progressed(why))));
 }
 
 #[test]
