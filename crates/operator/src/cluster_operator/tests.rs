@@ -664,9 +664,9 @@ fn a_setting_that_will_be_forbidden_is_a_condition_and_no_degradation() {
     assert_eq!(one(condition::UPGRADEABLE).0, "True");
 }
 
-#[test]
-fn a_required_pool_that_is_stuck_never_degraded_the_operator() {
-    let mut master = pool("master", [3, 2, 1, 1], &[("Updating", "", "")]);
+/// Returns the master pool, which updates since second 1000 with this reason.
+fn updating_since_1000(reason: &str) -> MachineConfigPool {
+    let mut master = pool("master", [3, 2, 1, 1], &[("Updating", reason, "")]);
     let labels = master.metadata.labels.get_or_insert_default();
     labels.insert(
         mco_api::vocabulary::labels::REQUIRED_FOR_UPGRADE.to_owned(),
@@ -675,6 +675,21 @@ fn a_required_pool_that_is_stuck_never_degraded_the_operator() {
     for condition in &mut master.status.as_mut().unwrap().conditions {
         condition.last_transition_time = Some(at(1000));
     }
+    master
+}
+
+/// A window, a soak, a hold or an update agent keeps nodes back for as long as the administrator wants.
+#[test]
+fn a_rollout_that_is_held_back_degraded_the_operator() {
+    let master = [updating_since_1000("RolloutHeld")];
+    let waiting = required(&master, &rendered_by("v1", "4.14.0"), RELEASE).unwrap();
+    let later = within_deadline(&master, waiting.clone(), at(1_000_000).0);
+    assert_eq!(later, Ok(waiting));
+}
+
+#[test]
+fn a_required_pool_that_is_stuck_never_degraded_the_operator() {
+    let master = updating_since_1000("");
     let waiting = || required(&[master.clone()], &rendered_by("v1", "4.14.0"), RELEASE).unwrap();
     let SyncResult::NotYet(what) = waiting() else {
         panic!("it does not wait")
