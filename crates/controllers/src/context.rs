@@ -54,6 +54,8 @@ pub(crate) struct Context {
     pub base: RwLock<Option<Arc<BaseConfigs>>>,
     /// Why the base configs could not be rendered the last time.
     pub base_problem: RwLock<Option<String>>,
+    /// Why the OSImageStream could not be brought up to date the last time.
+    pub stream_problem: RwLock<Option<String>>,
     /// A deleted Scheduler means the defaults, unlike a Scheduler that never existed.
     pub scheduler_was_deleted: AtomicBool,
 }
@@ -77,6 +79,7 @@ impl Context {
             written_images: WrittenImages::default(),
             base: RwLock::default(),
             base_problem: RwLock::default(),
+            stream_problem: RwLock::default(),
             scheduler_was_deleted: AtomicBool::default(),
         })
     }

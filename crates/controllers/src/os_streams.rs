@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use mco_api::OSImageStream;
-use mco_api::foreign::cluster_version::ClusterVersion;
-use mco_api::vocabulary::names;
+use mco_api::vocabulary::{annotations, names};
+use mco_api::{ControllerConfig, OSImageStream};
 use mco_core::generators::os_streams::published::{self, StreamDecision, StreamRelease, StreamSources};
 use mco_runtime::{FieldManager, Requeue, is_already_exists};
 use serde_json::json;
@@ -28,23 +27,67 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, (): ()) -> Result<Requeue, Erro
     if is_being_deleted || !mco_core::generators::os_streams::are_on(&base.feature_gates) {
         return Ok(Requeue::OnChange);
     }
-    let Some(sources) = sources(&ctx) else {
-        return Ok(Requeue::OnChange);
-    };
     let version = ctx.stores.cluster_versions.get(names::CLUSTER_VERSION);
-    let release = release(version.as_deref());
+    let release = StreamRelease::of(version.as_deref());
     let own_version = &ctx.options.source_version;
-    match published::decide(existing.as_deref(), &sources, release, own_version) {
-        Ok(StreamDecision::Nothing) => {}
-        Ok(StreamDecision::Publish(wanted)) => publish(&ctx, existing.as_deref(), &wanted).await?,
-        Ok(StreamDecision::Wait(why)) => warn!("OSImageStream not updated: {why}"),
-        Err(problem) => warn!("OSImageStream not updated: {problem}"),
-    }
+    let decision = sources(&ctx).and_then(|sources| {
+        published::decide(existing.as_deref(), &sources, release, own_version)
+            .map_err(|problem| problem.to_string())
+    });
+    let problem = match decision {
+        Ok(StreamDecision::Nothing) => None,
+        Ok(StreamDecision::Publish(wanted)) => {
+            publish(&ctx, existing.as_deref(), &wanted).await?;
+            None
+        }
+        Ok(StreamDecision::Wait(why)) | Err(why) => Some(why),
+    };
+    set_problem(&ctx, problem);
     Ok(Requeue::OnChange)
 }
 
-/// Returns the sources of streams; `None` if they are malformed.
-fn sources(ctx: &Context) -> Option<StreamSources> {
+/// Records why the object is not up to date and enqueues the renders: those of another release must report it.
+fn set_problem(ctx: &Context, problem: Option<String>) {
+    {
+        let mut recorded = ctx.stream_problem.write();
+        if *recorded == problem {
+            return;
+        }
+        if let Some(why) = &problem {
+            warn!("OSImageStream not updated: {why}");
+        }
+        *recorded = problem;
+    }
+    ctx.enqueue_all_renders();
+}
+
+/// Why a pool cannot be rendered with the streams of the object.
+pub(crate) enum StaleStreams {
+    /// They are about to be published.
+    Awaited(String),
+    /// The administrator has to record those of the release.
+    Unknown(String),
+}
+
+/// Returns whether the object has the streams of another release than the one that configs are rendered for.
+pub(crate) fn stale(
+    ctx: &Context,
+    object: &OSImageStream,
+    controller_config: &ControllerConfig,
+) -> Option<StaleStreams> {
+    let version = ctx.stores.cluster_versions.get(names::CLUSTER_VERSION);
+    let annotations = controller_config.metadata.annotations.as_ref();
+    let rendered = annotations.and_then(|all| all.get(annotations::RELEASE_IMAGE_VERSION));
+    let release = StreamRelease::of(version.as_deref());
+    let why = published::stale(object, release, rendered.map(String::as_str))?;
+    Some(match ctx.stream_problem.read().clone() {
+        Some(problem) => StaleStreams::Unknown(problem),
+        None => StaleStreams::Awaited(why),
+    })
+}
+
+/// Returns the sources of streams, or why they are malformed.
+fn sources(ctx: &Context) -> Result<StreamSources, String> {
     let key = format!("{}/{}", names::NAMESPACE, names::config_map::OS_IMAGE_URL);
     let entries = ctx.stores.os_images.get(&key);
     let entries = entries.as_ref().and_then(|entries| entries.data.as_ref());
@@ -57,28 +100,9 @@ fn sources(ctx: &Context) -> Option<StreamSources> {
                     left_out.what, left_out.why
                 );
             }
-            Some(sources)
+            Ok(sources)
         }
-        Err(problem) => {
-            warn!("OSImageStream not updated: ConfigMap {key}: {problem}");
-            None
-        }
-    }
-}
-
-fn release(version: Option<&ClusterVersion>) -> StreamRelease<'_> {
-    let Some(status) = version.and_then(|version| version.status.as_ref()) else {
-        return StreamRelease::default();
-    };
-    let is_set = |text: &&str| !text.is_empty();
-    StreamRelease {
-        version: Some(status.desired.version.as_str()).filter(is_set),
-        image: Some(status.desired.image.as_str()).filter(is_set),
-        installed: status
-            .history
-            .last()
-            .map(|first| first.version.as_str())
-            .filter(is_set),
+        Err(problem) => Err(format!("ConfigMap {key}: {problem}")),
     }
 }
 

@@ -27,6 +27,7 @@ use crate::context::{Context, SOURCES_POLL};
 use crate::error::Error;
 use crate::events::Reporter;
 use crate::generated_configs::GeneratedConfigs;
+use crate::os_streams::{self, StaleStreams};
 use crate::render_state::{GeneratorProgress, MissingSources, RenderResult};
 use crate::source_cache::CachedSource;
 use crate::target;
@@ -284,12 +285,20 @@ async fn gather(ctx: &Context, pool: &Arc<MachineConfigPool>) -> Result<Gathered
         .map(|settings| Overrides::of(&settings))
         .unwrap_or_default();
     let published = ctx.stores.os_streams.get(names::SINGLETON);
+    let streams = ReleaseStreams::of(published.as_deref(), &base.feature_gates);
+    if let Some(object) = published.as_deref().filter(|_| streams.are_published()) {
+        match os_streams::stale(ctx, object, &controller_config) {
+            None => {}
+            Some(StaleStreams::Awaited(why)) => return Ok(GatheredInputs::Blocked(why)),
+            Some(StaleStreams::Unknown(why)) => return Ok(GatheredInputs::Failed(why)),
+        }
+    }
     Ok(GatheredInputs::Complete(Box::new(RenderInputs {
         pool: Arc::clone(pool),
         worker: ctx.stores.pools.get(names::pool::WORKER),
         controller_config,
         sources,
-        streams: ReleaseStreams::of(published.as_deref(), &base.feature_gates),
+        streams,
         os_image_stream: published,
         current: current(ctx, pool).await?,
         overrides: overrides.under(&base.feature_gates),

@@ -77,12 +77,17 @@ pub const ACTIVITY: &str = "/run/machine-config-daemon/activity.json";
 /// Exists while a reload of CRI-O for changed pinned images is pending. Specific to this implementation.
 pub const CRIO_RELOAD_OWED: &str = "/run/machine-config-daemon/crio-reload-owed";
 
+/// Exists while a restart of the kubelet for a new CA of the API server is pending. Specific to this implementation.
+pub const KUBELET_RESTART_OWED: &str = "/run/machine-config-daemon/kubelet-restart-owed";
+
 pub const AUTHORIZED_KEYS: &str = "/home/core/.ssh/authorized_keys.d/ignition";
 pub const SSH_DIRECTORY: &str = "/home/core/.ssh";
 pub const CORE_HOME: &str = "/home/core";
 
 /// The credentials with which a new machine joins.
 pub const BOOTSTRAP_KUBECONFIG: &str = "/etc/kubernetes/kubeconfig";
+/// The kubelet's own credentials.
+pub const KUBELET_KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 pub const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
 pub const CLOUD_CA: &str = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem";
 pub const USER_CA: &str = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt";

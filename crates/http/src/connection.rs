@@ -30,6 +30,7 @@ use crate::handler::RequestHandler;
 use crate::isolation::{IsolatedBody, PanicCounter, isolate};
 use crate::limits::{ConnectionAdmission, Http1Limits, Http2Limits, HttpProtocol};
 use crate::stall::StallTimeout;
+use crate::tls::SharedAcceptor;
 
 /// The type of the first TLS record of a client. No HTTP method begins with this byte.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -40,7 +41,7 @@ pub enum ListenerTransport {
     Plain,
     Tls(TlsAcceptor),
     /// TLS for clients that begin with a handshake, plain HTTP for the others.
-    PlainOrTls(TlsAcceptor),
+    PlainOrTls(SharedAcceptor),
 }
 
 impl fmt::Debug for ListenerTransport {
@@ -137,10 +138,10 @@ impl<H: RequestHandler, Connect: Fn(&ConnectionPeer) -> H + Send + Sync + 'stati
         let deadline = self.options.limits.handshake;
         let acceptor = match &self.transport {
             ListenerTransport::Plain => None,
-            ListenerTransport::Tls(acceptor) => Some(acceptor),
+            ListenerTransport::Tls(acceptor) => Some(acceptor.clone()),
             ListenerTransport::PlainOrTls(acceptor) => {
                 match tokio::time::timeout(deadline, begins_with_tls(&stream)).await {
-                    Ok(Ok(is_tls)) => is_tls.then_some(acceptor),
+                    Ok(Ok(is_tls)) => is_tls.then(|| acceptor.current()),
                     Ok(Err(error)) => return debug!(client = %address, "connection ended: {error}"),
                     Err(_) => return debug!(client = %address, "connection closed: no data"),
                 }

@@ -34,6 +34,7 @@ use crate::pace::{RoundResult, SyncPace};
 use crate::profile::{self, BaseEvidence, ClusterProfile};
 use crate::progress::{SyncOutcome, SyncProgress, SyncResult, SyncStep};
 use crate::report::{self, Story};
+use crate::steps::own_metrics::OwnMetrics;
 use crate::steps::rendering::{RenderingError, Rotation};
 use crate::steps::{
     definitions, evaluation, machine_configuration, monitoring, os_builds, pools, rendering, serving,
@@ -99,7 +100,8 @@ pub async fn run(
         let access = match operator.options.metrics_access {
             MetricsAccess::Open => ScrapeAccess::default(),
             MetricsAccess::Guarded => {
-                ScrapeAccess::with_certificate(Arc::clone(&operator.metrics_certificate), client)?
+                let own = OwnMetrics::new(Arc::clone(&operator.metrics_certificate), client)?;
+                operator.own_metrics.insert(own).access()
             }
         };
         let metrics = operator.options.metrics.clone();
@@ -156,6 +158,7 @@ struct Operator {
     certificate: Arc<CertificateStore>,
     /// The certificate of the operator's own metrics.
     metrics_certificate: Arc<CertificateStore>,
+    own_metrics: Option<OwnMetrics>,
 }
 
 impl Operator {
@@ -177,6 +180,7 @@ impl Operator {
             rendered_images: BTreeMap::new(),
             certificate: Arc::default(),
             metrics_certificate: Arc::default(),
+            own_metrics: None,
         }
     }
 
@@ -333,6 +337,9 @@ impl Operator {
         let known = Box::pin(gathered(&mut progress, cluster, self.known.as_ref())).await;
         let facts = &known.facts;
         self.watches.follow_kinds(facts.kinds());
+        if let Some(own_metrics) = &mut self.own_metrics {
+            own_metrics.follow(facts.tls());
+        }
         if profile.server {
             certificates(&mut progress, cluster, options, &known).await;
         }
@@ -508,13 +515,14 @@ impl Operator {
             let reported = pools::reported(&self.cluster, &found, &mut self.rendered_images)
                 .await
                 .map_err(|error| error.to_string())?;
-            let images = pools::os_images(&self.cluster, &found, &facts)
+            let images = pools::os_images(&self.cluster, &found, &facts, release)
                 .await
                 .map_err(|error| error.to_string())?;
             let release = ReleaseVersions {
                 controller: &self.options.version,
                 version: release,
-                images: &images,
+                images: &images.by_pool,
+                stale_streams: images.stale_streams.as_deref(),
             };
             let outcome = cluster_operator::required(&found, &reported, release)?;
             cluster_operator::within_deadline(&found, outcome, Timestamp::now())

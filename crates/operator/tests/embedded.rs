@@ -277,6 +277,35 @@ async fn the_cluster_operator_follows_the_pools() {
 }
 
 #[tokio::test]
+async fn an_update_that_takes_too_long_degrades_the_operator_unless_it_is_held_back() {
+    let running = Running::start().await;
+    running.play_controllers().await;
+    let operators: Api<ClusterOperator> = Api::all(running.client());
+    let updating = |reason: &str| {
+        json!({"status": {"updatedMachineCount": 1, "conditions": [
+            {"type": "Updating", "status": "True", "reason": reason, "message": "All nodes are updating to rendered-master-1",
+             "lastTransitionTime": "2020-01-01T00:00:00Z"},
+        ]}})
+    };
+    for (reason, degraded) in [("", "True"), ("RolloutHeld", "False"), ("", "True")] {
+        running.patch_pool_status("master", updating(reason)).await;
+        let message = eventually(&format!("Degraded={degraded} with reason {reason:?}"), || async {
+            let found = operators.get_opt("machine-config").await.ok().flatten()?;
+            let conditions = found.status?.conditions;
+            let condition = conditions.into_iter().find(|one| one.type_ == "Degraded")?;
+            (condition.status == degraded).then_some(condition.message)
+        })
+        .await;
+        assert_eq!(
+            message.contains("context deadline exceeded"),
+            degraded == "True",
+            "{message}"
+        );
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn nothing_is_written_when_nothing_changes() {
     let running = Running::start().await;
     running.play_controllers().await;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{Running, eventually, refusing};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use mco_api::machine_configuration::LogLevel;
 use mco_apiserver::Identity;
 use mco_operator::manifests::{self, ManifestSettings};
@@ -17,7 +17,7 @@ use mco_operator::profile::ClusterProfile;
 use mco_operator::{IgnitionTokens, MetricsAccess, OperatorOptions, certificates};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -41,13 +41,22 @@ fn secret_of(component: &str) -> String {
 
 /// Returns the response to a scraper with the bundle, and the server's certificate.
 async fn scrape(address: SocketAddr, bundle: &str, token: Option<&str>) -> Option<(String, Vec<u8>)> {
+    scrape_with(rustls::DEFAULT_VERSIONS, address, bundle, token).await
+}
+
+async fn scrape_with(
+    versions: &[&'static SupportedProtocolVersion],
+    address: SocketAddr,
+    bundle: &str,
+    token: Option<&str>,
+) -> Option<(String, Vec<u8>)> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
         roots.add(certificate.unwrap()).unwrap();
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
@@ -140,6 +149,52 @@ async fn the_operator_guards_its_metrics_with_certificates_that_it_renews() {
     eventually("another certificate", || async {
         let (text, now_shown) = scrape(address, &bundle, Some(&allowed)).await?;
         (text.starts_with("HTTP/1.1 200 ") && now_shown != shown).then_some(())
+    })
+    .await;
+    running.stop().await;
+}
+
+/// All other endpoints had the profile of the API server.
+#[tokio::test]
+async fn the_operators_own_metrics_offered_older_versions_of_tls_than_the_api_server() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let options = OperatorOptions {
+        metrics_address: Some(address),
+        metrics_access: MetricsAccess::Guarded,
+        ..OperatorOptions::new("0.1.0")
+    };
+    let modern = json!({"spec": {"tlsSecurityProfile": {"type": "Modern", "modern": {}}}});
+    let kind = common::kind("APIServer", "apiservers");
+    let running = Running::behind(options, async |client| {
+        common::create(&client, &common::kind("APIServer", "apiservers"), &modern).await;
+        client
+    })
+    .await;
+    let authorities: Api<ConfigMap> = Api::namespaced(running.client(), NAMESPACE);
+    let bundle = eventually("the CA of metrics", || async {
+        let found = authorities.get_opt("machine-config-metrics-ca").await.ok()??;
+        found.data?.remove("ca-bundle.crt")
+    })
+    .await;
+    let old = &[&rustls::version::TLS12];
+    eventually("only TLS 1.3", || async {
+        scrape(address, &bundle, None).await?;
+        scrape_with(old, address, &bundle, None)
+            .await
+            .is_none()
+            .then_some(())
+    })
+    .await;
+    let servers: Api<DynamicObject> = Api::all_with(running.client(), &kind);
+    let default = Patch::Merge(json!({"spec": {"tlsSecurityProfile": null}}));
+    servers
+        .patch("cluster", &PatchParams::default(), &default)
+        .await
+        .unwrap();
+    eventually("TLS 1.2 as well", || async {
+        scrape_with(old, address, &bundle, None).await.map(drop)
     })
     .await;
     running.stop().await;

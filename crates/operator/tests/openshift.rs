@@ -3,55 +3,13 @@
 
 mod common;
 
-use common::{Running, eventually};
+use common::{Running, create, eventually, kind};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Api, Client};
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams};
 use mco_api::MachineConfiguration;
-use mco_api::crd::CustomResourceDefinition;
 use mco_operator::{OperandMode, OperatorOptions};
-use serde_json::{Value, json};
-
-const GROUP: &str = "config.openshift.io";
-
-fn kind(kind: &str, plural: &str) -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, "v1", kind), plural)
-}
-
-/// Creates a kind of OpenShift, and the only object of it.
-async fn create(client: &Client, kind: &ApiResource, object: &Value) {
-    let definition: CustomResourceDefinition = serde_json::from_value(json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{}.{GROUP}", kind.plural)},
-        "spec": {
-            "group": GROUP,
-            "names": {"kind": kind.kind, "listKind": format!("{}List", kind.kind), "plural": kind.plural,
-                "singular": kind.kind.to_lowercase()},
-            "scope": "Cluster",
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
-                {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
-        },
-    }))
-    .unwrap();
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions
-        .create(&PostParams::default(), &definition)
-        .await
-        .unwrap();
-    let mut value = object.clone();
-    value["metadata"] = json!({"name": "cluster"});
-    let object: DynamicObject =
-        serde_json::from_value(json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind.kind,
-        "metadata": value["metadata"], "spec": value["spec"], "status": value["status"]}))
-        .unwrap();
-    let objects: Api<DynamicObject> = Api::all_with(client.clone(), kind);
-    eventually(&kind.kind, || async {
-        objects.create(&PostParams::default(), &object).await.ok()
-    })
-    .await;
-}
+use serde_json::json;
 
 /// The resource, mode of every manager and whether a default has turned the updates on.
 async fn managed(running: &Running) -> Option<(String, bool)> {

@@ -11,6 +11,8 @@ pub mod pool {
     pub const BUILD_INTERRUPTED: &str = "BuildInterrupted";
     pub const BUILD_PENDING: &str = "BuildPending";
     pub const NO_LAYERED_OBJECTS: &str = "NoLayeredObjects";
+    /// Of Updating: RolloutPolicies or holds keep back all nodes that are not updated.
+    pub const ROLLOUT_HELD: &str = "RolloutHeld";
 
     /// Returns the reason for this number of degraded nodes in a pool.
     pub fn degraded_nodes(count: usize) -> String {

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use mco_api::foreign::credential_provider::CRIOCredentialProviderConfig;
 use mco_api::foreign::mirrors::ImageContentSourcePolicy;
 use mco_api::machine_configuration::MachineConfigurationSpec;
 use mco_api::{
-    ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigNode, MachineConfigPool,
-    MachineConfiguration,
+    ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
+    MachineConfigPool, MachineConfiguration,
 };
 use mco_simulator::Behaviour;
 use serde_json::{Value, json};
@@ -412,6 +414,48 @@ async fn a_config_of_another_version_is_rendered_once_its_version_annotation_is_
             json!({"metadata": {"annotations": {made_by: null}}}),
         )
         .await;
+    cluster.updated("worker").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_pull_secret_reaches_the_nodes() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let without = target(&cluster.pool("worker").await);
+    let namespace = json!({"metadata": {"name": "openshift-config"}});
+    let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+    cluster.create(&namespace).await;
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), "openshift-config");
+    let credentials = |auth: &str| {
+        let auths = json!({"auths": {"registry.example.com": {"auth": auth}}}).to_string();
+        json!({"data": {".dockerconfigjson": ByteString(auths.into_bytes())}})
+    };
+    let mut secret = credentials("one");
+    secret["metadata"] = json!({"name": "pull-secret"});
+    secret["type"] = json!("kubernetes.io/dockerconfigjson");
+    let secret: Secret = serde_json::from_value(secret).unwrap();
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    let reference = json!({"spec": {"pullSecret": {"namespace": "openshift-config", "name": "pull-secret"}}});
+    let _: ControllerConfig = cluster.patch("machine-config-controller", reference).await;
+    let first = cluster.retargeted("worker", &without).await;
+    let contents = async |rendered: &str| file(&cluster, rendered, "/var/lib/kubelet/config.json").await;
+    assert_eq!(
+        contents(&first).await.trim(),
+        r#"{"auths":{"registry.example.com":{"auth":"one"}}}"#
+    );
+
+    secrets
+        .patch(
+            "pull-secret",
+            &PatchParams::default(),
+            &Patch::Merge(credentials("two")),
+        )
+        .await
+        .unwrap();
+    let second = cluster.retargeted("worker", &first).await;
+    assert_eq!(
+        contents(&second).await.trim(),
+        r#"{"auths":{"registry.example.com":{"auth":"two"}}}"#
+    );
     cluster.updated("worker").await;
 }
 

@@ -321,6 +321,30 @@ impl PoolPlan {
         others.cloned().chain(self.announcement(written)).collect()
     }
 
+    /// Whether policies or holds keep back the nodes that are not up to date, and nothing else does. A hold that only
+    /// the administrator can end counts as a problem unless the administrator has set it.
+    pub fn is_held_back(&self) -> bool {
+        let is_held = |held: &Held| match &held.reason {
+            HeldReason::Policy(hold) => hold.passes(),
+            HeldReason::OnHold(_) => true,
+            _ => false,
+        };
+        let waits = |held: &Held| {
+            matches!(
+                held.reason,
+                HeldReason::UpToDate
+                    | HeldReason::Budget
+                    | HeldReason::OperatorNode
+                    | HeldReason::AfterControlPlane
+                    | HeldReason::ArbiterAway
+            )
+        };
+        self.problem.is_none()
+            && self.sent().next().is_none()
+            && self.held.iter().any(is_held)
+            && self.held.iter().all(|held| is_held(held) || waits(held))
+    }
+
     /// Returns why the rollout makes no progress although it is not complete: what takes the budget, what holds each
     /// waiting node, which updated node is not schedulable. `None` while it progresses or if everything is up to
     /// date.

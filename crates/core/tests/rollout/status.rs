@@ -423,6 +423,59 @@ fn when_nothing_moves_updating_says_why() {
     );
 }
 
+/// The operator degraded the cluster ten minutes per node after the first of several configs had been rendered, although
+/// a hold had kept the nodes back or another config had followed.
+#[test]
+fn the_time_of_an_update_counted_holds_and_earlier_configs() {
+    let mut pool = pool("worker", "v1", json!({}));
+    let hold = |line: &str| {
+        let mut node = node(line);
+        let annotations = node.metadata.annotations.get_or_insert_default();
+        annotations.insert("mco.dev/hold.storage".to_owned(), "rebalancing".to_owned());
+        node
+    };
+    let mut observed = |target: &str, fleet: &[Node], now: i64| {
+        pool.spec.configuration.reference.name = Some(target.to_owned());
+        let view = RolloutView::new([&pool], fleet);
+        let plan = plan(&view);
+        let inputs = PoolStatusInputs {
+            plan: plan.pool("worker"),
+            ..PoolStatusInputs::default()
+        };
+        let status = report(view.pool("worker").unwrap(), &inputs, &time(now)).status;
+        let updating = condition::find(&status.conditions, condition::UPDATING).unwrap();
+        let found = (
+            updating.reason.clone(),
+            updating.last_transition_time.clone().unwrap(),
+        );
+        pool.status = Some(status);
+        (found.0, found.1.0.as_second() - at(0).as_second())
+    };
+    let held = |since| ("RolloutHeld".to_owned(), since);
+    let free = |since| (String::new(), since);
+    let both = [hold("a v0/v0"), hold("b v0/v0")];
+    assert_eq!(observed("v1", &both, 1), held(1));
+    assert_eq!(observed("v1", &both, 50), held(1), "nothing has changed");
+    let one = [node("a v0/v1 Working"), hold("b v0/v0")];
+    assert_eq!(
+        observed("v1", &one, 100),
+        free(100),
+        "the hold of one node has ended"
+    );
+    assert_eq!(observed("v1", &one, 150), free(100));
+    let failed = [node("a v0/v1 Degraded"), hold("b v0/v0")];
+    assert_eq!(
+        observed("v1", &failed, 160),
+        free(100),
+        "a hold excuses no failure"
+    );
+    assert_eq!(observed("v2", &one, 200), free(200), "a second config");
+    let last = [node("a v2/v2"), hold("b v0/v0")];
+    assert_eq!(observed("v2", &last, 300), held(200));
+    let cordoned = [node("a v2/v2"), node("b v0/v0 cordoned")];
+    assert_eq!(observed("v2", &cordoned, 400), free(400), "a cordon is no hold");
+}
+
 #[test]
 fn an_updated_unschedulable_node_is_named_though_no_node_waits() {
     let pool = pool("worker", "v1", json!({}));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, PartialObjectMeta, Patch};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
@@ -20,6 +20,7 @@ use serde_json::json;
 
 use super::error::AgentError;
 use super::report::NodeReport;
+use crate::live::api_server_ca;
 use crate::revert::WayBack;
 
 /// The field manager of every write of the daemon.
@@ -115,6 +116,19 @@ impl AgentClient {
         let found = self.controller_configs().get_opt(CONTROLLER_CONFIG_NAME).await;
         let config = found.map_err(failed("read the ControllerConfig".to_owned()))?;
         Ok(WayBack::of(&config.unwrap_or_default())?)
+    }
+
+    /// Returns the CA bundle with which machines verify the API server; `None` if the cluster publishes none, or an
+    /// earlier release of the operator has not granted access to it.
+    pub async fn api_server_ca(&self) -> Result<Option<Vec<u8>>, AgentError> {
+        let all: Api<ConfigMap> = Api::namespaced(self.client.clone(), names::NAMESPACE);
+        match all.get_opt(names::config_map::KUBECONFIG_DATA).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+            found => {
+                let found = found.map_err(failed("read the CA of the API server".to_owned()))?;
+                Ok(found.as_ref().and_then(api_server_ca::of_config_map))
+            }
+        }
     }
 
     /// Returns the pool that the node belongs to according to its MachineConfigNode.

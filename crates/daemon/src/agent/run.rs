@@ -111,6 +111,8 @@ pub(super) struct Agent {
     /// Publishes the Node's properties to the task that pins images.
     pub facts: watch::Sender<Option<NodeFacts>>,
     pub controller_config: Option<Arc<ControllerConfig>>,
+    /// Whether this process has compared the CA of the API server with the cluster's.
+    pub compared_api_server_ca: bool,
     /// Whether a config was applied to the machine or declared for it. Otherwise nothing is reported on its Node.
     pub managed: bool,
     /// Whether an interrupted change was completed or rolled back.
@@ -194,6 +196,7 @@ impl Agent {
             node: None,
             facts: watch::Sender::new(None),
             controller_config: None,
+            compared_api_server_ca: false,
             managed: false,
             recovered: false,
             finalization: None,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mco_api::MachineConfig;
-use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::annotations::{SERVICE_CA_ROTATE, node as annotation};
 use mco_api::vocabulary::events::daemon as event;
+use mco_api::{ControllerConfig, MachineConfig};
 use mco_core::config::disruption::PostConfigAction;
 use mco_core::config::rules::AdministratorRules;
 use mco_core::rollout::NodeAnnotations;
@@ -25,7 +25,7 @@ use crate::config::{EMPTY, NodeConfig};
 use crate::custody::Custody;
 use crate::disk;
 use crate::guard::{self, RequiredHealth};
-use crate::live;
+use crate::live::{self, api_server_ca};
 use crate::revert;
 
 impl Agent {
@@ -441,6 +441,32 @@ impl Agent {
         }
     }
 
+    /// Follows a rotation of the API server's CA: when the operator reports one, and once per process, because the
+    /// report ends soon.
+    async fn sync_api_server_ca(&mut self, config: &ControllerConfig) -> Result<(), AgentError> {
+        let annotations = config.metadata.annotations.as_ref();
+        let reported = annotations.and_then(|all| all.get(SERVICE_CA_ROTATE));
+        if self.compared_api_server_ca && reported.is_none_or(|reported| reported != "true") {
+            return Ok(());
+        }
+        let rotates = self
+            .blocking(|machine| Ok(api_server_ca::is_rotated(&machine.root)?))
+            .await?;
+        if rotates && let Some(bundle) = self.cluster.api_server_ca().await? {
+            let touched = self
+                .blocking(move |machine| Ok(api_server_ca::sync(machine, &bundle)?))
+                .await?;
+            if !touched.is_empty() {
+                tracing::info!(
+                    ?touched,
+                    "replaced the CA of the API server and restarted the kubelet"
+                );
+            }
+        }
+        self.compared_api_server_ca = true;
+        Ok(())
+    }
+
     /// Syncs certificates first: without valid ones a node soon cannot do anything else.
     async fn sync_certificates(&mut self) -> Result<(), AgentError> {
         let Some(config) = self.controller_config.clone() else {
@@ -458,6 +484,7 @@ impl Agent {
         if !touched.is_empty() {
             tracing::info!(?touched, "synced certificates");
         }
+        self.sync_api_server_ca(&config).await?;
         let synced = config.metadata.resource_version.clone();
         if self
             .view()

@@ -4,6 +4,7 @@
 //! Only files that the daemon has written are removed again, by a record on disk. On an adopted machine, a file that was
 //! there before is kept and restored, and files that neither a config nor a registry's CA needs are not written.
 
+pub mod api_server_ca;
 mod record;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::ByteString;
 use mco_api::ControllerConfig;
+use mco_host::systemd::ServiceError;
 use mco_host::{Attributes, FileKind, FsError, Root, RootedPath};
 use thiserror::Error;
 
@@ -43,6 +45,8 @@ pub enum LiveError {
     Target(#[from] TargetError),
     #[error(transparent)]
     Disk(#[from] DiskError),
+    #[error(transparent)]
+    Service(#[from] ServiceError),
 }
 
 /// The desired contents, by path.

@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::HeaderMap;
 use rustls::ServerConfig;
-use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
 use super::review::TokenReviewer;
 use super::review_cache::ReviewVerdict;
-use crate::tls::{ALPN_HTTP1, CertificateStore, ReloadOnHandshake, TlsError, TlsPolicy};
+use crate::tls::{ALPN_HTTP1, CertificateStore, ReloadOnHandshake, SharedAcceptor, TlsError, TlsPolicy};
 use crate::{ListenerTransport, bearer_token};
 
 /// Access to `/metrics`; open to every client by default.
@@ -32,7 +31,7 @@ pub(super) enum Denial {
 }
 
 struct Restriction {
-    acceptor: TlsAcceptor,
+    acceptor: SharedAcceptor,
     reviewer: TokenReviewer,
     /// A failing API server is logged once, not for every scrape.
     has_warned: AtomicBool,
@@ -66,9 +65,18 @@ impl ScrapeAccess {
         Ok(Self::restricted(config, client))
     }
 
+    /// Offers these versions and cipher suites to new connections.
+    pub fn set_policy(&self, certificate: Arc<CertificateStore>, policy: &TlsPolicy) -> Result<(), TlsError> {
+        if let Some(restriction) = &self.restriction {
+            let config = policy.server_config(certificate, ALPN_HTTP1)?;
+            restriction.acceptor.set(config);
+        }
+        Ok(())
+    }
+
     fn restricted(config: ServerConfig, client: kube::Client) -> Self {
         let restriction = Restriction {
-            acceptor: TlsAcceptor::from(Arc::new(config)),
+            acceptor: SharedAcceptor::new(config),
             reviewer: TokenReviewer::new(client),
             has_warned: AtomicBool::new(false),
         };

@@ -1,5 +1,6 @@
 //! TLS of servers: versions, cipher suites, and certificates that can be replaced while serving.
 
+mod acceptor;
 mod files;
 mod policy;
 mod store;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+pub use acceptor::SharedAcceptor;
 pub use files::{CertificateFiles, ReloadOnHandshake};
 pub use policy::{ALPN_HTTP1, ALPN_HTTP1_AND_HTTP2, TlsPolicy};
 pub use store::{CertificatePairError, CertificateStore};

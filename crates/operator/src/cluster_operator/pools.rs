@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use mco_api::MachineConfigPool;
 use mco_api::machine_config_pool::{MachineConfigPoolCondition, MachineConfigPoolStatus};
 use mco_api::vocabulary::conditions::pool as condition;
+use mco_api::vocabulary::reasons::pool as reasons;
 use mco_api::vocabulary::{annotations, labels};
 
 use crate::progress::SyncResult;
@@ -18,6 +19,8 @@ pub struct ReleaseVersions<'a> {
     pub version: &'a str,
     /// The operating system image by pool, where it is known.
     pub images: &'a BTreeMap<String, String>,
+    /// Why the published streams, and so these images, are those of another release.
+    pub stale_streams: Option<&'a str>,
 }
 
 /// The origin of a config that a pool reports.
@@ -111,7 +114,8 @@ pub fn required(
 const TIMEOUT_PER_NODE: SignedDuration = SignedDuration::from_mins(10);
 
 /// Fails a wait for required pools that takes longer than ten minutes for each of their nodes. The start of the wait is
-/// the pool's own, so that a restart of the operator does not extend it.
+/// the pool's own, so that a restart of the operator does not extend it. A pool whose nodes are kept back by a policy or
+/// a hold is not late.
 pub fn within_deadline(
     pools: &[MachineConfigPool],
     outcome: SyncResult,
@@ -125,7 +129,8 @@ pub fn within_deadline(
     let limit = TIMEOUT_PER_NODE * nodes.max(1);
     let is_overdue = required().any(|pool| {
         let conditions = status(pool).conditions;
-        let updating = condition::find(&conditions, condition::UPDATING).filter(|one| one.status == "True");
+        let updating = condition::find(&conditions, condition::UPDATING)
+            .filter(|one| one.status == "True" && one.reason != reasons::ROLLOUT_HELD);
         let since = updating.and_then(|one| one.last_transition_time.as_ref());
         since.is_some_and(|since| now.duration_since(since.0) > limit)
     });
@@ -249,6 +254,9 @@ fn foreign(pool: &str, config: &str, origin: &PoolOrigin, release: ReleaseVersio
     let overridden = origin
         .annotations
         .contains_key(annotations::OS_IMAGE_URL_OVERRIDDEN);
+    if let Some(why) = release.stale_streams.filter(|_| !overridden) {
+        return Some(why.to_owned());
+    }
     let image = release.images.get(pool).filter(|_| !overridden);
     if let Some(expected) = image.filter(|expected| **expected != origin.os_image) {
         return Some(format!(

@@ -40,6 +40,7 @@ const RELEASE: ReleaseVersions<'_> = ReleaseVersions {
     controller: "v1",
     version: "4.14.0",
     images: &NO_IMAGES,
+    stale_streams: None,
 };
 
 fn origin(annotations: &[(&str, &str)]) -> PoolOrigin {
@@ -601,6 +602,18 @@ fn a_required_pool_has_the_image_of_the_release_unless_it_is_overridden() {
     );
 }
 
+/// A release counted as complete while its pools had the operating system of the release before.
+#[test]
+fn an_upgrade_was_complete_on_the_operating_system_before_it() {
+    let why = "the streams in OSImageStream \"cluster\" are those of old, and the cluster is updating to new";
+    let release = ReleaseVersions {
+        stale_streams: Some(why),
+        ..RELEASE
+    };
+    let found = required(&[updated("master")], &rendered_by("v1", "4.14.0"), release);
+    assert_eq!(found, Ok(SyncResult::NotYet(not_progressed(why))));
+}
+
 #[test]
 fn who_may_do_what_is_among_the_related_objects() {
     let related = related_objects();
@@ -651,9 +664,9 @@ fn a_setting_that_will_be_forbidden_is_a_condition_and_no_degradation() {
     assert_eq!(one(condition::UPGRADEABLE).0, "True");
 }
 
-#[test]
-fn a_required_pool_that_is_stuck_never_degraded_the_operator() {
-    let mut master = pool("master", [3, 2, 1, 1], &[("Updating", "", "")]);
+/// Returns the master pool, which updates since second 1000 with this reason.
+fn updating_since_1000(reason: &str) -> MachineConfigPool {
+    let mut master = pool("master", [3, 2, 1, 1], &[("Updating", reason, "")]);
     let labels = master.metadata.labels.get_or_insert_default();
     labels.insert(
         mco_api::vocabulary::labels::REQUIRED_FOR_UPGRADE.to_owned(),
@@ -662,6 +675,21 @@ fn a_required_pool_that_is_stuck_never_degraded_the_operator() {
     for condition in &mut master.status.as_mut().unwrap().conditions {
         condition.last_transition_time = Some(at(1000));
     }
+    master
+}
+
+/// A window, a soak, a hold or an update agent keeps nodes back for as long as the administrator wants.
+#[test]
+fn a_rollout_that_is_held_back_degraded_the_operator() {
+    let master = [updating_since_1000("RolloutHeld")];
+    let waiting = required(&master, &rendered_by("v1", "4.14.0"), RELEASE).unwrap();
+    let later = within_deadline(&master, waiting.clone(), at(1_000_000).0);
+    assert_eq!(later, Ok(waiting));
+}
+
+#[test]
+fn a_required_pool_that_is_stuck_never_degraded_the_operator() {
+    let master = updating_since_1000("");
     let waiting = || required(&[master.clone()], &rendered_by("v1", "4.14.0"), RELEASE).unwrap();
     let SyncResult::NotYet(what) = waiting() else {
         panic!("it does not wait")

@@ -67,6 +67,9 @@ pub fn operands_access(profile: &ClusterProfile) -> Vec<Value> {
     all.extend(everywhere(component::CONTROLLER, &controller_everywhere()));
     all.extend(at_home(component::CONTROLLER, &controller_at_home()));
     all.extend(everywhere(component::DAEMON, &daemon_everywhere()));
+    if profile.server {
+        all.extend(at_home(component::DAEMON, &daemon_at_home()));
+    }
     all.extend(everywhere(component::OS_BUILDER, &builder_everywhere()));
     all.extend(at_home(component::OS_BUILDER, &builder_at_home()));
     if profile.server {
@@ -603,6 +606,16 @@ fn daemon_everywhere() -> Vec<Value> {
     rules.extend(metrics::reviews());
     rules.extend(events());
     rules
+}
+
+/// Machines that were installed from a config server have kubeconfigs that trust the CA of the API server.
+fn daemon_at_home() -> Vec<Value> {
+    vec![named(
+        "",
+        &["configmaps"],
+        &[names::config_map::KUBECONFIG_DATA],
+        &[&["get"]],
+    )]
 }
 
 /// Rules of the config server, which never writes.

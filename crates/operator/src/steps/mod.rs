@@ -7,6 +7,7 @@ pub(crate) mod ignition_tokens;
 pub(crate) mod machine_configuration;
 pub(crate) mod monitoring;
 pub(crate) mod os_builds;
+pub(crate) mod own_metrics;
 pub(crate) mod pools;
 pub(crate) mod rendering;
 pub(crate) mod serving;

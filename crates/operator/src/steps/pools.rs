@@ -10,6 +10,7 @@ use mco_core::config::feature_gates::FeatureGates;
 use mco_core::config::pools;
 use mco_core::generators::os_images;
 use mco_core::generators::os_streams::ReleaseStreams;
+use mco_core::generators::os_streams::published::{self, StreamRelease};
 use mco_core::pipeline::offline;
 use mco_runtime::{Lenient, list_lenient};
 use serde_json::json;
@@ -88,21 +89,30 @@ pub async fn reported(
     Ok(reported)
 }
 
-/// Returns the expected operating system image of each required pool, from the release or its stream. A pool whose
-/// image cannot be determined is left out; rendering reports why.
+/// The operating system images that pools have to have.
+#[derive(Debug, Default)]
+pub struct ExpectedImages {
+    /// By required pool. A pool whose image cannot be determined is left out; rendering reports why.
+    pub by_pool: BTreeMap<String, String>,
+    /// Why the published streams are not those of the release.
+    pub stale_streams: Option<String>,
+}
+
+/// Returns the expected operating system image of each required pool, from the release or its stream.
 pub async fn os_images(
     cluster: &OperatorClient,
     pools: &[MachineConfigPool],
     facts: &ObservedFacts,
-) -> Result<BTreeMap<String, String>, ClusterError> {
+    release: &str,
+) -> Result<ExpectedImages, ClusterError> {
     let Some(config) = cluster.find::<ControllerConfig>(CONTROLLER_CONFIG_NAME).await? else {
-        return Ok(BTreeMap::new());
+        return Ok(ExpectedImages::default());
     };
     let Ok(gates) = FeatureGates::in_force(facts.feature_gate.as_ref(), &config, None) else {
-        return Ok(BTreeMap::new());
+        return Ok(ExpectedImages::default());
     };
-    let published = cluster.find::<OSImageStream>(names::SINGLETON).await?;
-    let streams = ReleaseStreams::of(published.as_ref(), &gates);
+    let object = cluster.find::<OSImageStream>(names::SINGLETON).await?;
+    let streams = ReleaseStreams::of(object.as_ref(), &gates);
     let named = |name: &str| {
         let mut pools = pools.iter();
         pools.find(|pool| pool.metadata.name.as_deref() == Some(name))
@@ -117,7 +127,12 @@ pub async fn os_images(
         );
         Some((pool.metadata.name.clone()?, images.os.to_owned()))
     });
-    Ok(images.collect())
+    let target = StreamRelease::of(facts.cluster_version.as_ref());
+    let used = object.as_ref().filter(|_| streams.are_published());
+    Ok(ExpectedImages {
+        by_pool: images.collect(),
+        stale_streams: used.and_then(|object| published::stale(object, target, Some(release))),
+    })
 }
 
 /// Returns the names of the required pools.

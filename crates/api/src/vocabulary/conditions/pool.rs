@@ -90,6 +90,15 @@ pub fn find<'a>(
     conditions.iter().rev().find(|condition| condition.type_ == type_)
 }
 
+/// Returns the condition of this type, to change it.
+pub fn find_mut<'a>(
+    conditions: &'a mut [MachineConfigPoolCondition],
+    type_: &str,
+) -> Option<&'a mut MachineConfigPoolCondition> {
+    let mut conditions = conditions.iter_mut().rev();
+    conditions.find(|condition| condition.type_ == type_)
+}
+
 /// Returns whether the condition of this type is True.
 pub fn holds(conditions: &[MachineConfigPoolCondition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == status::TRUE)

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use mco_api::OSImageStream;
+use mco_api::foreign::cluster_version::ClusterVersion;
 use mco_api::os_image_stream::{OSImageStreamImages, OSImageStreamSpec, OSImageStreamStatus};
 use mco_api::vocabulary::{annotations, names};
 use serde_json::Value;
@@ -39,8 +40,8 @@ pub struct StreamSources {
     pub discovered: Discovered,
     /// The OS image of pools without streams.
     os_image: String,
-    /// The release version of these sources; empty if not recorded.
-    version: String,
+    /// The release versions that these sources name: of the ConfigMap, and of its list of images.
+    versions: Vec<String>,
 }
 
 /// The cluster's release; empty on plain Kubernetes.
@@ -51,6 +52,20 @@ pub struct StreamRelease<'a> {
     pub image: Option<&'a str>,
     /// The release that the cluster was installed with.
     pub installed: Option<&'a str>,
+}
+
+impl<'a> StreamRelease<'a> {
+    pub fn of(version: Option<&'a ClusterVersion>) -> Self {
+        let Some(status) = version.and_then(|version| version.status.as_ref()) else {
+            return Self::default();
+        };
+        let known = |text: &'a str| Some(text).filter(|text| !text.is_empty());
+        Self {
+            version: known(&status.desired.version),
+            image: known(&status.desired.image),
+            installed: status.history.last().and_then(|first| known(&first.version)),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -103,12 +118,17 @@ impl StreamSources {
             os: text(OS_IMAGE),
             extensions: text(EXTENSIONS_IMAGE),
         };
+        let listed = release.as_ref().map(|release| release.version.as_str());
+        let versions = [Some(text(VERSION)), listed].into_iter().flatten();
         let is_complete = !pair.os.is_empty() && !pair.extensions.is_empty();
         let pairs: &[Pair<'_>] = if is_complete { &[pair] } else { &[] };
         Ok(Self {
             discovered: discovery::discover(pairs, release.as_ref(), &labels),
             os_image: pair.os.to_owned(),
-            version: text(VERSION).to_owned(),
+            versions: versions
+                .filter(|version| !version.is_empty() && *version != UNRELEASED)
+                .map(str::to_owned)
+                .collect(),
         })
     }
 
@@ -120,10 +140,16 @@ impl StreamSources {
         }
     }
 
-    /// Whether the sources definitely belong to another release than the cluster's.
-    fn are_of_another(&self, release: StreamRelease<'_>) -> bool {
-        let known = !self.version.is_empty() && self.version != UNRELEASED;
-        known && release.version.is_some_and(|version| version != self.version)
+    /// Returns the release that the sources belong to, if that is definitely another one than the cluster's. A list of
+    /// images may name its architecture as well: `4.21.0-multi`.
+    fn of_another(&self, release: StreamRelease<'_>) -> Option<&str> {
+        let wanted = release.version?;
+        let is_wanted = |found: &str| {
+            let suffix = found.strip_prefix(wanted);
+            suffix.is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('-'))
+        };
+        let mut versions = self.versions.iter().map(String::as_str);
+        versions.find(|version| !is_wanted(version))
     }
 }
 
@@ -155,15 +181,16 @@ pub fn decide(
             }
             &status.available_streams
         }
-        _ if sources.are_of_another(release) => {
-            return Ok(StreamDecision::Wait(format!(
-                "ConfigMap {} is for release {}, but the cluster is updating to {}",
-                names::config_map::OS_IMAGE_URL,
-                sources.version,
-                release.version.unwrap_or_default()
-            )));
-        }
-        _ => found,
+        _ => match sources.of_another(release) {
+            None => found,
+            Some(other) => {
+                return Ok(StreamDecision::Wait(format!(
+                    "ConfigMap {} is for release {other}, but the cluster is updating to {}",
+                    names::config_map::OS_IMAGE_URL,
+                    release.version.unwrap_or_default()
+                )));
+            }
+        },
     };
     let default = default_stream(existing, streams, &sources.os_image, release.installed)?;
     let wanted = object(existing, streams, default, release, us);
@@ -187,6 +214,20 @@ pub fn offline(
     let default = default_stream(None, &discovered.streams, "", installed)?;
     let release = StreamRelease::default();
     Ok(Some(object(None, &discovered.streams, default, release, us)))
+}
+
+/// Returns why the object's streams must not be rendered for `rendered`, the release that configs are rendered for:
+/// they are those of another release image. Until the operator is of the release that the cluster is updated to, the
+/// streams of the release before are right.
+pub fn stale(object: &OSImageStream, release: StreamRelease<'_>, rendered: Option<&str>) -> Option<String> {
+    let made_from = made_from_another(object, release)?;
+    let is_awaited = |rendered: &str| release.version.is_none_or(|version| version == rendered);
+    rendered.is_none_or(is_awaited).then(|| {
+        format!(
+            "the streams in OSImageStream \"cluster\" are those of {made_from}, and the cluster is updating to {}",
+            release.image.unwrap_or_default()
+        )
+    })
 }
 
 /// Returns the release image that the object was generated from, if it differs from the cluster's. An object without

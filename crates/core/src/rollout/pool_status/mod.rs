@@ -113,9 +113,15 @@ pub fn report(pool: &PoolView<'_>, inputs: &PoolStatusInputs<'_>, now: &Time) ->
         target: &described,
         degraded_before: degraded::blocks_images(&before.conditions),
         stalled: inputs.plan.and_then(PoolPlan::stalled),
+        is_held_back: inputs.plan.is_some_and(PoolPlan::is_held_back),
     };
     for new in updating::conditions(pool, &progress, now) {
         condition::set(&mut status.conditions, new);
+    }
+    if updating::begins_anew(pool, &described, &before, &status)
+        && let Some(updating) = condition::find_mut(&mut status.conditions, condition::UPDATING)
+    {
+        updating.last_transition_time = Some(now.clone());
     }
     events.extend(updating::news(pool, &described, &before, &status));
     degraded::write(&mut status.conditions, pool, inputs, now);

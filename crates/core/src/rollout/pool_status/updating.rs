@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mco_api::machine_config_pool::{MachineConfigPoolCondition, MachineConfigPoolStatus};
 use mco_api::vocabulary::conditions::{pool as condition, status};
 use mco_api::vocabulary::events;
+use mco_api::vocabulary::reasons::pool as reasons;
 
 use super::since;
 use crate::rollout::target::BuildState;
@@ -16,6 +17,8 @@ pub(super) struct UpdateProgress<'a> {
     pub degraded_before: bool,
     /// Why the rollout makes no progress, if it does not.
     pub stalled: Option<String>,
+    /// Whether policies or holds keep it back.
+    pub is_held_back: bool,
 }
 
 pub(super) fn conditions(
@@ -29,10 +32,35 @@ pub(super) fn conditions(
         String::new()
     };
     let (updating, message) = layered(pool, progress).unwrap_or_else(|| plain(pool, progress));
+    let held = updating && progress.is_held_back;
+    let reason = if held { reasons::ROLLOUT_HELD } else { "" };
     [
         since(condition::UPDATED, progress.all_updated, "", updated, now),
-        since(condition::UPDATING, updating, "", message, now),
+        since(condition::UPDATING, updating, reason, message, now),
     ]
+}
+
+/// Whether a pool that was updating already begins anew: with another target, or at the end of a hold. The operator
+/// counts the time of an update from then.
+pub(super) fn begins_anew(
+    pool: &PoolView<'_>,
+    target: &RolloutTarget,
+    before: &MachineConfigPoolStatus,
+    after: &MachineConfigPoolStatus,
+) -> bool {
+    let updating = |status: &MachineConfigPoolStatus| {
+        let condition = condition::find(&status.conditions, condition::UPDATING);
+        condition
+            .filter(|condition| condition.status == status::TRUE)
+            .cloned()
+    };
+    let (Some(before), Some(after)) = (updating(before), updating(after)) else {
+        return false;
+    };
+    // In a layered pool the condition names the build instead.
+    let is_named = pool.layering.config.is_some() || before.message.contains(&target.to_string());
+    let held = |condition: &MachineConfigPoolCondition| condition.reason == reasons::ROLLOUT_HELD;
+    !is_named || (held(&before) && !held(&after))
 }
 
 /// Returns the event about a pool that starts to update to another config: once per config, because the condition

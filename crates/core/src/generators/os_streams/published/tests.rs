@@ -223,6 +223,38 @@ fn streams_published_by_another_owner_for_this_release_are_adopted() {
 }
 
 #[test]
+fn streams_of_the_release_before_were_rendered_for_the_next_one() {
+    let release = |image| StreamRelease {
+        version: Some("4.22.0"),
+        image: Some(image),
+        ..StreamRelease::default()
+    };
+    let of = |annotations: &Value| existing("rhel-9", annotations, &status("rhel-9", &TWO));
+    let recorded = of(&json!({annotations::RELEASE_PAYLOAD_IMAGE: "old"}));
+    for (name, object, image, rendered, expected) in [
+        ("of the release", &recorded, "old", Some("4.22.0"), false),
+        ("of another one", &recorded, "new", Some("4.22.0"), true),
+        ("a plain release", &recorded, "new", None, true),
+        (
+            "the operator is older than the target",
+            &recorded,
+            "new",
+            Some("4.21.0"),
+            false,
+        ),
+        ("without a record", &of(&json!({})), "new", Some("4.22.0"), false),
+    ] {
+        let found = stale(object, release(image), rendered);
+        assert_eq!(found.is_some(), expected, "{name}: {found:?}");
+    }
+    assert_eq!(
+        stale(&recorded, StreamRelease::default(), None),
+        None,
+        "no ClusterVersion"
+    );
+}
+
+#[test]
 fn entries_of_another_release_are_not_believed_yet() {
     let mut old = entries(&TWO);
     old.insert(VERSION.to_owned(), "4.20.1".to_owned());
@@ -245,6 +277,15 @@ fn entries_of_another_release_are_not_believed_yet() {
     unreleased.insert(VERSION.to_owned(), UNRELEASED.to_owned());
     let unreleased = StreamSources::read(&unreleased).unwrap();
     published(decide(None, &unreleased, release("4.21.0"), US));
+    // An administrator who has recorded a list of images by hand does not name the release beside it.
+    let mut listed = entries(&TWO);
+    let mut references: Value = serde_json::from_str(&listed[IMAGES]).unwrap();
+    references["metadata"] = json!({"name": "4.21.0-multi"});
+    listed.insert(IMAGES.to_owned(), references.to_string());
+    let listed = StreamSources::read(&listed).unwrap();
+    published(decide(None, &listed, release("4.21.0"), US));
+    let decision = decide(None, &listed, release("4.21.1"), US).unwrap();
+    assert!(matches!(decision, StreamDecision::Wait(why) if why.contains("is for release 4.21.0-multi")));
 }
 
 #[test]
