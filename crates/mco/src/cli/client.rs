@@ -250,7 +250,8 @@ Example:
   mco rollout resume worker
 
 The nodes that have failed no longer count against maxFailures of the
-RolloutPolicy, for the current config of the pool.")]
+RolloutPolicy, for the current config of the pool. A config that the policy has
+reverted is not attempted again; the pool needs a new one.")]
     Resume(OnePool),
     /// Continue with the next wave of the RolloutPolicy, without its soak time.
     #[command(after_help = "\
