@@ -53,15 +53,7 @@ fn rendered(name: &str, annotations: &Value, files: &Value, secret_value: &str) 
     let parsed = SourceConfig::with_contents(source, &contents).parsed.unwrap();
     let mut body = parsed.object.spec.config.clone().unwrap();
     body.as_object_mut().unwrap().remove("ignition");
-    let mut config = config(name, &body);
-    config.object_mut().metadata.owner_references = Some(vec![
-        serde_json::from_value(json!({
-            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
-            "name": "worker", "uid": "1", "controller": true,
-        }))
-        .unwrap(),
-    ]);
-    config
+    config(name, &body)
 }
 
 fn values(name: &str, template: &str) -> NodeConfig {
@@ -113,8 +105,23 @@ async fn patch_pool(world: &World, patch: Value) {
     patched.unwrap();
 }
 
+/// Makes a config one that was rendered for the pool.
+async fn own(world: &World, config: &NodeConfig) {
+    let pool = world.all::<MachineConfigPool>().get("worker").await.unwrap();
+    let owner = json!({"metadata": {"ownerReferences": [{
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+        "name": "worker", "uid": pool.metadata.uid, "controller": true,
+    }]}});
+    let configs = world.all::<MachineConfig>();
+    let owned = configs
+        .patch(config.name(), &PatchParams::default(), &Patch::Merge(owner))
+        .await;
+    owned.unwrap();
+}
+
 async fn send(world: &World, config: &NodeConfig) {
     world.create_config(config).await;
+    own(world, config).await;
     patch_pool(world, json!({"spec": {"configuration": {"name": config.name()}}})).await;
     world.target(config).await;
 }
@@ -364,6 +371,7 @@ async fn secrets_that_the_pool_does_not_name_are_refused_before_the_drain() {
     let config = with_secret("rendered-worker-2", FIRST);
     // The Node names it, which the daemon of a compromised node could write itself, but the pool does not.
     world.create_config(&config).await;
+    own(&world, &config).await;
     world.target(&config).await;
     world
         .until_failing(
@@ -392,7 +400,9 @@ async fn a_new_node_gets_its_files_in_its_turn() {
         FIRST,
     );
     // Ignition has written the lists, and nothing in place of the files.
-    let mut world = with_pool(World::installed(&first).await).await;
+    let world = World::installed(&first).await;
+    own(&world, &first).await;
+    let mut world = with_pool(world).await;
     world.until_done(&first).await;
     assert!(!world.path(RACK).exists() && !world.path(PSK).exists());
     grant(&world).await;

@@ -69,6 +69,9 @@ async fn publish_once(client: &kube::Client) -> Result<(), SecretRefusal> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let name = names::config_map::SECRET_VERSIONS;
     let published = maps.get_opt(name).await.map_err(failed("read the versions"))?;
+    if found.items.is_empty() && published.is_none() {
+        return Ok(());
+    }
     let wanted = if found.items.is_empty() {
         // Without a Secret no key is needed either.
         SecretVersions::of_secrets(&[], [])
@@ -121,5 +124,86 @@ async fn key(client: &kube::Client) -> Result<Vec<u8>, SecretRefusal> {
             key.ok_or_else(|| SecretRefusal::Unavailable("the key of the versions was deleted".to_owned()))
         }
         Err(error) => Err(failed("create the key of the versions")(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Namespace;
+    use mco_apiserver::{ApiServer, ApiServerOptions};
+    use serde_json::json;
+
+    use super::*;
+
+    async fn versions(client: &kube::Client) -> Option<SecretVersions> {
+        publish_once(client).await.unwrap();
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+        let found = maps.get_opt(names::config_map::SECRET_VERSIONS).await.unwrap();
+        found.as_ref().map(SecretVersions::of_config_map)
+    }
+
+    #[tokio::test]
+    async fn versions_follow_the_values_of_labelled_secrets_and_survive_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = async || {
+            ApiServer::open(directory.path(), ApiServerOptions::default())
+                .await
+                .unwrap()
+        };
+        let server = open().await;
+        let client = kube::Client::new(server.service(), "default");
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
+        namespaces
+            .create(&MANAGER.post_params(), &namespace)
+            .await
+            .unwrap();
+        assert_eq!(
+            versions(&client).await,
+            None,
+            "nothing is written without a labelled Secret"
+        );
+
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+        for (name, label) in [("vpn", "true"), ("other", "false")] {
+            let secret = json!({
+                "metadata": {"name": name, "labels": {SECRET_FILES: label}},
+                "data": {"psk": ByteString(b"one".to_vec())},
+            });
+            let secret = serde_json::from_value(secret).unwrap();
+            secrets.create(&MANAGER.post_params(), &secret).await.unwrap();
+        }
+        let reference = "vpn/psk".parse().unwrap();
+        let first = versions(&client).await.unwrap();
+        assert!(first.get(&"other/psk".parse().unwrap()).is_err());
+        let one = first.get(&reference).unwrap().to_owned();
+
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+        let map = maps.get(names::config_map::SECRET_VERSIONS).await.unwrap();
+        assert_eq!(versions(&client).await, Some(first));
+        let again = maps.get(names::config_map::SECRET_VERSIONS).await.unwrap();
+        assert_eq!(
+            map.metadata.resource_version, again.metadata.resource_version,
+            "no second write"
+        );
+
+        let value = json!({"data": {"psk": ByteString(b"two".to_vec())}});
+        patch::merge(&secrets, "vpn", MANAGER, &value).await.unwrap();
+        let two = versions(&client)
+            .await
+            .unwrap()
+            .get(&reference)
+            .unwrap()
+            .to_owned();
+        assert_ne!(one, two);
+        let value = json!({"data": {"psk": ByteString(b"one".to_vec())}});
+        patch::merge(&secrets, "vpn", MANAGER, &value).await.unwrap();
+        assert_eq!(versions(&client).await.unwrap().get(&reference).unwrap(), one);
+        let label = json!({"metadata": {"labels": {SECRET_FILES: null}}});
+        patch::merge(&secrets, "vpn", MANAGER, &label).await.unwrap();
+        assert!(
+            versions(&client).await.unwrap().get(&reference).is_err(),
+            "the owner withdrew it"
+        );
     }
 }

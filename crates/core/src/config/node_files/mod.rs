@@ -338,6 +338,43 @@ pub fn on_nodes(config: &Config) -> Cow<'_, Config> {
     }
 }
 
+/// A file of a list, and the MachineConfig that defines it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedFile {
+    pub path: String,
+    pub machine_config: String,
+    /// The Secret whose value it has; `None` if it has per-node values.
+    pub secret: Option<SecretReference>,
+}
+
+/// Returns the files of all lists of a config.
+pub fn listed(config: &Config) -> Vec<ListedFile> {
+    let mut all = Vec::new();
+    for file in &config.storage.files {
+        let Some(kind) = ListKind::of(&file.path) else {
+            continue;
+        };
+        let source = file.path.rsplit('/').next().unwrap_or_default();
+        let source = source.strip_suffix(LIST_SUFFIX).unwrap_or(source);
+        let listed = |path: String, secret: Option<SecretReference>| ListedFile {
+            path,
+            machine_config: source.to_owned(),
+            secret,
+        };
+        match kind {
+            ListKind::Secrets => {
+                let files = read::<SecretFile>(file).into_iter();
+                all.extend(files.map(|file| listed(file.path, Some(file.secret))));
+            }
+            ListKind::Values => {
+                let files = read::<ValueFile>(file).into_iter();
+                all.extend(files.map(|file| listed(file.path, None)));
+            }
+        }
+    }
+    all
+}
+
 /// Returns what is wrong with the lists of a merged config: paths that more than one MachineConfig defines in different
 /// ways. Elsewhere the last one wins; here a node with support would write one file and another node the other.
 pub fn conflicts(config: &Config) -> Vec<String> {
@@ -347,32 +384,19 @@ pub fn conflicts(config: &Config) -> Vec<String> {
     }
     let mut definitions: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut add = |path: &str, what: String| definitions.entry(path.to_owned()).or_default().push(what);
-    for file in &storage.files {
-        let Some(kind) = ListKind::of(&file.path) else {
-            add(&file.path, "storage.files".to_owned());
-            continue;
+    for file in storage.files.iter().filter(|file| !is_list(&file.path)) {
+        add(&file.path, "storage.files".to_owned());
+    }
+    for file in listed(config) {
+        let what = if file.secret.is_some() {
+            "secret file"
+        } else {
+            "file with per-node values"
         };
-        let (paths, annotation): (Vec<String>, _) = match kind {
-            ListKind::Secrets => (
-                read::<SecretFile>(file)
-                    .into_iter()
-                    .map(|file| file.path)
-                    .collect(),
-                "secret file",
-            ),
-            ListKind::Values => (
-                read::<ValueFile>(file)
-                    .into_iter()
-                    .map(|file| file.path)
-                    .collect(),
-                "file with per-node values",
-            ),
-        };
-        let source = file.path.rsplit('/').next().unwrap_or_default();
-        let source = source.strip_suffix(LIST_SUFFIX).unwrap_or(source);
-        for path in paths {
-            add(&path, format!("{annotation} of MachineConfig {source:?}"));
-        }
+        add(
+            &file.path,
+            format!("{what} of MachineConfig {:?}", file.machine_config),
+        );
     }
     let links = storage.links.iter().map(|link| (&link.path, "storage.links"));
     let directories = storage

@@ -228,8 +228,8 @@ impl SecretVersions {
             let SecretReference { name, key } = reference;
             if !self.published {
                 return format!(
-                    "the version of Secret {name} is not known: ConfigMap {NAMESPACE}/{}, which the operator writes, is \
-                     missing",
+                    "the version of Secret {name} is not known: there is no ConfigMap {NAMESPACE}/{}, which the operator \
+                     writes for Secrets with label {SECRET_FILES}=true in namespace {NAMESPACE}",
                     names::config_map::SECRET_VERSIONS
                 );
             }

@@ -276,7 +276,7 @@ fn admission_does_not_wait_for_a_secret_but_a_render_does() {
     );
     let why = try_render(&[config], &RemoteContents::default()).unwrap_err();
     assert!(
-        why.contains("ConfigMap openshift-machine-config-operator/machine-config-secret-versions"),
+        why.contains("no ConfigMap openshift-machine-config-operator/machine-config-secret-versions"),
         "{why}"
     );
 }
@@ -291,7 +291,7 @@ fn one_path_has_one_definition_in_all_machine_configs() {
     let why = try_render(&[secret("50-a"), plain], &secrets(SECRET)).unwrap_err();
     assert!(
         why.contains(
-            "/etc/x is defined more than once: secret file of MachineConfig \"50-a\", storage.files"
+            "/etc/x is defined more than once: storage.files, secret file of MachineConfig \"50-a\""
         ),
         "{why}"
     );
