@@ -6,10 +6,11 @@ use std::time::Duration;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
-use kube::api::{Api, PostParams};
+use kube::api::Api;
 use mco_api::vocabulary::names::component;
 use mco_core::config::node_files::ANSWER_PATH;
 use mco_http::{TextResponse, bearer_token, text};
+use mco_runtime::FieldManager;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
@@ -17,6 +18,7 @@ use tracing::{info, warn};
 use super::values::{SecretRefusal, values};
 use crate::manifests;
 
+const MANAGER: FieldManager = FieldManager::new("machine-config-operator-secret-files");
 /// The audience of the daemons' tokens: they authenticate nothing else, and no other token authenticates here.
 pub const AUDIENCE: &str = "mco.dev/secret-files";
 /// The claim of a pod's token with the node it runs on.
@@ -97,7 +99,7 @@ impl SecretEndpoint {
             ..TokenReview::default()
         };
         let reviews: Api<TokenReview> = Api::all(self.client.clone());
-        let review = reviews.create(&PostParams::default(), &review).await;
+        let review = reviews.create(&MANAGER.post_params(), &review).await;
         let review = review.map_err(|error| {
             (
                 StatusCode::SERVICE_UNAVAILABLE,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    DEFAULT_SECRET_MODE, FileMode, ListKind, Owner, SECRETS, SecretFile, SecretReference, SecretVersions,
+    DEFAULT_SECRET_MODE, FileMode, ListKind, OwnerName, SECRETS, SecretFile, SecretReference, SecretVersions,
     VALUES, ValueFile, ValueTemplate, is_template, ordinary,
 };
 use crate::config::diff;
@@ -39,7 +39,7 @@ struct SecretEntry {
     path: String,
     secret: SecretReference,
     mode: Option<FileMode>,
-    owner: Option<Owner>,
+    owner: Option<OwnerName>,
 }
 
 /// Resolves the annotations of a source; `None` if it has none, so that it renders as it always did.
@@ -87,7 +87,7 @@ fn add_list<T: serde::Serialize>(config: &mut Config, path: String, list: &[T]) 
     config
         .storage
         .files
-        .push(ordinary(&path, LIST_MODE, &Owner::default(), source));
+        .push(ordinary(&path, LIST_MODE, &OwnerName::default(), source));
 }
 
 /// Takes the files with placeholders out of a config.
@@ -126,7 +126,7 @@ fn value_file(file: &File, contents: String) -> ValueFile {
     ValueFile {
         path: file.path.clone(),
         mode: FileMode(mode),
-        owner: Owner::of(file),
+        owner: OwnerName::of(file),
         contents,
     }
 }

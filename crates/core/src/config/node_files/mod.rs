@@ -60,12 +60,12 @@ impl FromStr for FileMode {
 
 /// The owner of a file, `USER:GROUP`, each as a name or a number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Owner {
+pub struct OwnerName {
     pub user: NodeUser,
     pub group: NodeGroup,
 }
 
-impl Owner {
+impl OwnerName {
     fn of(file: &File) -> Self {
         Self {
             user: file.user.clone(),
@@ -74,7 +74,7 @@ impl Owner {
     }
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for OwnerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = |id: Option<i64>, name: &Option<String>| match (id, name) {
             (Some(id), _) => id.to_string(),
@@ -90,7 +90,7 @@ impl fmt::Display for Owner {
     }
 }
 
-impl FromStr for Owner {
+impl FromStr for OwnerName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -136,14 +136,14 @@ macro_rules! as_text {
 }
 
 as_text!(FileMode);
-as_text!(Owner);
+as_text!(OwnerName);
 
 /// A file whose contents are the value of a Secret, as the list of a rendered config has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretFile {
     pub path: String,
     pub mode: FileMode,
-    pub owner: Owner,
+    pub owner: OwnerName,
     pub secret: SecretReference,
     /// Changes with the value and does not reveal it.
     pub version: String,
@@ -154,7 +154,7 @@ pub struct SecretFile {
 pub struct ValueFile {
     pub path: String,
     pub mode: FileMode,
-    pub owner: Owner,
+    pub owner: OwnerName,
     /// With placeholders.
     pub contents: String,
 }
@@ -250,7 +250,7 @@ impl SecretFile {
     }
 }
 
-fn ordinary(path: &str, mode: FileMode, owner: &Owner, source: String) -> File {
+fn ordinary(path: &str, mode: FileMode, owner: &OwnerName, source: String) -> File {
     File {
         path: path.to_owned(),
         mode: Some(i64::from(mode.0)),

@@ -337,7 +337,7 @@ fn a_value_with_a_line_break_could_add_lines_to_a_file() {
     let file = ValueFile {
         path: "/etc/a".to_owned(),
         mode: FileMode(0o644),
-        owner: Owner::default(),
+        owner: OwnerName::default(),
         contents: text.to_owned(),
     };
     let files = NodeFiles {

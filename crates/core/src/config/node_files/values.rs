@@ -90,7 +90,7 @@ pub struct TemplateError {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part<'t> {
+enum TemplatePart<'t> {
     Text(&'t str),
     Value(ValueName),
 }
@@ -98,7 +98,7 @@ enum Part<'t> {
 /// The contents of a file with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueTemplate<'t> {
-    parts: Vec<Part<'t>>,
+    parts: Vec<TemplatePart<'t>>,
 }
 
 /// Whether contents have a placeholder, or an escaped one.
@@ -113,13 +113,13 @@ impl<'t> ValueTemplate<'t> {
         while let Some(start) = rest.find(OPENING) {
             let (before, placeholder) = rest.split_at(start);
             if let Some(literal) = before.strip_suffix('$') {
-                parts.push(Part::Text(literal));
+                parts.push(TemplatePart::Text(literal));
                 let (opening, after) = placeholder.split_at(OPENING.len());
-                parts.push(Part::Text(opening));
+                parts.push(TemplatePart::Text(opening));
                 rest = after;
                 continue;
             }
-            parts.push(Part::Text(before));
+            parts.push(TemplatePart::Text(before));
             let line = 1 + text.len().saturating_sub(rest.len()) + start;
             let line = 1 + text.get(..line - 1).unwrap_or_default().matches('\n').count();
             let refuse = |placeholder: &str, why: String| TemplateError {
@@ -133,18 +133,20 @@ impl<'t> ValueTemplate<'t> {
                 .ok_or_else(|| refuse(OPENING, "it has no closing brace".to_owned()))?;
             let (whole, _) = placeholder.split_at(end + 1);
             let name = placeholder.get(2..end).unwrap_or_default();
-            parts.push(Part::Value(name.parse().map_err(|why| refuse(whole, why))?));
+            parts.push(TemplatePart::Value(
+                name.parse().map_err(|why| refuse(whole, why))?,
+            ));
             rest = placeholder.get(end + 1..).unwrap_or_default();
         }
-        parts.push(Part::Text(rest));
+        parts.push(TemplatePart::Text(rest));
         Ok(Self { parts })
     }
 
     /// Returns the names of all values that it needs.
     pub fn names(&self) -> BTreeSet<&ValueName> {
         let values = self.parts.iter().filter_map(|part| match part {
-            Part::Text(_) => None,
-            Part::Value(name) => Some(name),
+            TemplatePart::Text(_) => None,
+            TemplatePart::Value(name) => Some(name),
         });
         values.collect()
     }
@@ -159,9 +161,9 @@ impl<'t> ValueTemplate<'t> {
         if !missing.is_empty() {
             return Err(missing);
         }
-        let text = |part: &Part<'t>| match part {
-            Part::Text(text) => (*text).to_owned(),
-            Part::Value(name) => values.get(name).unwrap_or_default().to_owned(),
+        let text = |part: &TemplatePart<'t>| match part {
+            TemplatePart::Text(text) => (*text).to_owned(),
+            TemplatePart::Value(name) => values.get(name).unwrap_or_default().to_owned(),
         };
         Ok(self.parts.iter().map(text).collect())
     }
