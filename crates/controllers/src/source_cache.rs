@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::PartialObjectMeta;
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations;
-use mco_api::vocabulary::names::config_map;
+use mco_api::vocabulary::names::{NAMESPACE, config_map};
 use mco_core::config::node_files::SecretVersions;
 use mco_core::config::parsed_config::SourceConfig;
 use mco_core::config::remote::RemoteContents;
@@ -95,12 +95,11 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
 
 /// Returns what is known about remote contents and about the versions of Secrets.
 fn contents_of(ctx: &Context) -> RemoteContents {
+    let key = format!("{NAMESPACE}/{}", config_map::SECRET_VERSIONS);
+    let published = ctx.stores.secret_versions.get(&key);
+    let versions = published.as_deref().map(SecretVersions::of_config_map);
     let mut contents = ctx.contents.known();
-    let published = ctx.stores.secret_versions.get(config_map::SECRET_VERSIONS);
-    contents.secrets = published
-        .as_deref()
-        .map(SecretVersions::of_config_map)
-        .unwrap_or_default();
+    contents.secrets = versions.unwrap_or_default();
     contents
 }
 
