@@ -117,7 +117,10 @@ fn file_details(file: &FileChange) -> String {
     if file.secret {
         // Neither sizes nor hashes: those of a short secret can be guessed.
         if file.contents.is_some() {
-            details.push("secret changed".to_owned());
+            details.push(match file.kind {
+                ChangeKind::Changed => "secret changed".to_owned(),
+                ChangeKind::Added | ChangeKind::Removed => "value of a Secret".to_owned(),
+            });
         }
     } else if let Some(change) = &file.contents {
         let summary = |contents: &ContentsSummary| {

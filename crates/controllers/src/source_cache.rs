@@ -98,9 +98,7 @@ fn contents_of(ctx: &Context) -> RemoteContents {
     let key = format!("{NAMESPACE}/{}", config_map::SECRET_VERSIONS);
     let published = ctx.stores.secret_versions.get(&key);
     let versions = published.as_deref().map(SecretVersions::of_config_map);
-    let mut contents = ctx.contents.known();
-    contents.secrets = versions.unwrap_or_default();
-    contents
+    ctx.contents.known().with_secrets(versions.unwrap_or_default())
 }
 
 /// Enqueues the sources whose files have values of Secrets.

@@ -159,6 +159,7 @@ impl NodeConfig {
     }
 
     /// Returns the config with what the node has according to its record, which belongs to the same config.
+    #[must_use]
     pub fn with_recorded_files(self, record: Option<ResolvedFiles>) -> Self {
         match record {
             Some(record) if !NodeFiles::of(&self.parsed.ignition).is_empty() => {

@@ -158,6 +158,12 @@ pub struct RemoteContents {
 }
 
 impl RemoteContents {
+    /// Returns the contents with these versions of Secrets.
+    #[must_use]
+    pub fn with_secrets(self, secrets: SecretVersions) -> Self {
+        Self { secrets, ..self }
+    }
+
     /// Adds contents that have the hash of the key; others are refused.
     pub fn add(&mut self, key: ContentKey, contents: Arc<Vec<u8>>) -> Result<(), DecodeError> {
         key.verify(&contents)?;

@@ -48,8 +48,8 @@ fn rendered(name: &str, annotations: &Value, files: &Value, secret_value: &str) 
         "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": files}}},
     }))
     .unwrap();
-    let mut contents = RemoteContents::default();
-    contents.secrets = SecretVersions::of_secrets(KEY, [&secret(secret_value)]);
+    let versions = SecretVersions::of_secrets(KEY, [&secret(secret_value)]);
+    let contents = RemoteContents::default().with_secrets(versions);
     let parsed = SourceConfig::with_contents(source, &contents).parsed.unwrap();
     let mut body = parsed.object.spec.config.clone().unwrap();
     body.as_object_mut().unwrap().remove("ignition");

@@ -8,7 +8,7 @@ use crate::config::rendered_configs;
 
 /// Returns why a node does not get the values of a rendered config's Secrets; nothing if it does.
 ///
-/// What a node may have follows from its labels and from its pool, which it cannot write, and not from its own
+/// What a node may have follows from its labels and from its pool, which its daemon cannot write, and not from its own
 /// annotations, which it can.
 pub fn check_access(
     node: &ObjectMeta,

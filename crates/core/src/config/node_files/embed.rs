@@ -71,14 +71,14 @@ pub(crate) fn embed(
     );
     result.validated = Some(to_value(&validated));
     if result.refused.is_empty() && result.missing.is_empty() {
-        add_list(&mut config, ListKind::Values.path(name), &values);
-        add_list(&mut config, ListKind::Secrets.path(name), &secrets);
+        add_list(&mut config, &ListKind::Values.path(name), &values);
+        add_list(&mut config, &ListKind::Secrets.path(name), &secrets);
         result.config = Some(to_value(&config));
     }
     Some(result)
 }
 
-fn add_list<T: serde::Serialize>(config: &mut Config, path: String, list: &[T]) {
+fn add_list<T: serde::Serialize>(config: &mut Config, path: &str, list: &[T]) {
     if list.is_empty() {
         return;
     }
@@ -87,7 +87,7 @@ fn add_list<T: serde::Serialize>(config: &mut Config, path: String, list: &[T]) 
     config
         .storage
         .files
-        .push(ordinary(&path, LIST_MODE, &OwnerName::default(), source));
+        .push(ordinary(path, LIST_MODE, &OwnerName::default(), source));
 }
 
 /// Takes the files with placeholders out of a config.

@@ -418,4 +418,5 @@ pub fn conflicts(config: &Config) -> Vec<String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::too_many_lines, reason = "tables of cases are long")]
 mod tests;

@@ -25,9 +25,8 @@ fn secrets(value: &str) -> RemoteContents {
     }))
     .unwrap();
     secret.data = Some([("psk".to_owned(), ByteString(value.as_bytes().to_vec()))].into());
-    let mut contents = RemoteContents::default();
-    contents.secrets = SecretVersions::of_secrets(b"key of the cluster", [&secret]);
-    contents
+    let versions = SecretVersions::of_secrets(b"key of the cluster", [&secret]);
+    RemoteContents::default().with_secrets(versions)
 }
 
 fn machine_config(name: &str, annotations: &Value, files: &Value) -> Arc<MachineConfig> {
