@@ -300,7 +300,7 @@ pub fn reboot(machine: &Machine, because: &str) -> Result<Reboot, ConfigApplyErr
 
 /// Returns the difference of two configs, with the pool's built image in place of the config's own.
 pub fn difference(old: &NodeConfig, new: &NodeConfig) -> ConfigDiff {
-    let mut difference = diff::diff(old, new);
+    let mut difference = diff::diff(&old.on_this_node(), &new.on_this_node());
     let (before, after) = (old.os_image(), new.os_image());
     difference.os_image = (before != after).then(|| Replaced {
         old: before.to_owned(),

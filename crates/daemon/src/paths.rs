@@ -62,6 +62,9 @@ pub const LOCK: &str = "/run/machine-config-daemon/lock";
 pub const ADOPTION: &str = "/etc/machine-config-daemon/adoption.json";
 /// Exists on a machine that was released: it is not adopted again by itself. Specific to this implementation.
 pub const RELEASED: &str = "/etc/machine-config-daemon/released";
+/// What the node has in the files that differ between the nodes of its pool: values, and salted hashes of Secrets. Specific
+/// to this implementation.
+pub const NODE_FILES: &str = "/etc/machine-config-daemon/node-files.json";
 /// The certificates that the daemon has written, with their hashes. Specific to this implementation.
 pub const LIVE_RECORD: &str = "/etc/machine-config-daemon/live.json";
 

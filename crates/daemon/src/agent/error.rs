@@ -9,6 +9,7 @@ use mco_host::systemd::ServiceAction;
 use mco_runtime::BlockingWorkFailed;
 use thiserror::Error;
 
+use super::node_files::SecretError;
 use super::report::NodeFailure;
 use crate::apply::ConfigApplyError;
 use crate::disk::DiskError;
@@ -44,6 +45,11 @@ pub enum AgentError {
     PolicyNotReady { generation: i64 },
     #[error(transparent)]
     InvalidConfig(#[from] Box<InvalidObject>),
+    /// Found before the node is drained.
+    #[error("config {config} needs values that this node does not have: {}", .problems.join("; "))]
+    NodeValues { config: String, problems: Vec<String> },
+    #[error("cannot get the values of the Secrets of config {config}: {source}")]
+    Secrets { config: String, source: SecretError },
     #[error("{message}")]
     UnexpectedState {
         message: String,
@@ -203,7 +209,7 @@ impl AgentError {
     /// between the attempts, five take half a minute and seven take two minutes.
     pub fn failures_before_degraded(&self) -> u32 {
         match self {
-            Self::Api { .. } => 5,
+            Self::Api { .. } | Self::Secrets { .. } => 5,
             Self::PolicyNotReady { .. } => 7,
             _ => 0,
         }

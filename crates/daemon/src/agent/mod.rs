@@ -19,6 +19,7 @@ mod images;
 mod isolation;
 mod kubelet;
 mod metrics;
+mod node_files;
 mod notes;
 mod on_disk;
 mod options;
@@ -39,6 +40,7 @@ pub use decide::{
 pub use error::AgentError;
 pub(crate) use kubelet::probe_kubelet;
 pub use kubelet::{EndpointError, HealthEndpoint, KubeletCheck};
+pub use node_files::{SecretEndpoint, SecretError};
 pub use on_disk::OnDisk;
 pub use options::AgentOptions;
 pub use report::{

@@ -57,6 +57,7 @@ pub(super) fn observe(machine: &Machine, node: NodeAnnotations) -> Result<Observ
         pending,
         introduces_itself: disk::node_annotations(root)?.is_some(),
         forced: disk::is_forced(root)?,
+        renews_files: false,
     })
 }
 

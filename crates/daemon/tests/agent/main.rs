@@ -23,6 +23,7 @@ mod images;
 mod install;
 mod kubelet;
 mod lifecycle;
+mod node_files;
 mod observability;
 mod os_images;
 mod progress;

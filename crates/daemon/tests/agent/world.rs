@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Namespace, Node as KubeNode};
@@ -14,6 +14,8 @@ use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::names;
 use mco_api::{MachineConfig, MachineConfigNode, MachineConfigPool};
 use mco_apiserver::auth::{AuthorizationDecision, Authorizer, Identity, RequestAttributes};
+use mco_apiserver::error::ApiError;
+use mco_apiserver::http::{ExtraRoute, RouteAccess, RouteContext, RouteFuture, RouteRequest, RouteResponse};
 use mco_apiserver::store::ObjectStore;
 use mco_apiserver::{ApiServer, ApiServerOptions};
 use mco_daemon::agent::{self, AgentError, AgentOptions};
@@ -79,15 +81,51 @@ impl Authorizer for MachineConfigAccess {
     }
 }
 
+/// The values of Secrets for nodes, as the embedding program serves them.
+struct SecretFiles(Arc<OnceLock<kube::Client>>);
+
+impl std::fmt::Debug for SecretFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SecretFiles")
+    }
+}
+
+impl ExtraRoute for SecretFiles {
+    fn segment(&self) -> &'static str {
+        "secret-files"
+    }
+
+    fn access(&self) -> RouteAccess {
+        RouteAccess::Authenticated
+    }
+
+    fn serve<'a>(&'a self, _context: RouteContext<'a>, request: RouteRequest<'a>) -> RouteFuture<'a> {
+        Box::pin(async move {
+            let node = request.caller.and_then(Identity::node_name).unwrap();
+            let client = self.0.get().unwrap();
+            let answer = mco_operator::secret_files::values(client, node, &request.below[0]).await;
+            let answer = answer.map_err(|refusal| ApiError::bad_request(refusal.to_string()))?;
+            Ok(RouteResponse {
+                status: http::StatusCode::OK,
+                body: json!(answer),
+            })
+        })
+    }
+}
+
 impl World {
     /// A cluster with its CRDs, one config, a pool and a Node without annotations.
     pub async fn new(first: &NodeConfig) -> Self {
         let data = tempfile::tempdir().unwrap();
+        let secrets = Arc::new(OnceLock::new());
         let options = ApiServerOptions {
             authorizers: vec![Arc::new(MachineConfigAccess)],
+            extra_routes: vec![Arc::new(SecretFiles(Arc::clone(&secrets)))],
             ..ApiServerOptions::default()
         };
         let server = ApiServer::open(data.path(), options).await.unwrap();
+        let operator = server.service_as(Identity::component("operator"));
+        secrets.set(kube::Client::new(operator, "default")).ok().unwrap();
         let root = tempfile::tempdir().unwrap();
         support::lay_out(root.path());
         let world = Self {

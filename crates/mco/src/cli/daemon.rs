@@ -61,6 +61,13 @@ pub struct DaemonStart {
     pub kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     pub metrics: MetricsArguments,
+    /// Where the values of Secrets for files of this node are fetched; by default at the API server, which that of mco up
+    /// serves.
+    #[arg(long, value_name = "URL", requires = "secret_files_credentials")]
+    pub secret_files_url: Option<String>,
+    /// Directory with the files token and ca.crt for that.
+    #[arg(long, value_name = "DIR", requires = "secret_files_url")]
+    pub secret_files_credentials: Option<PathBuf>,
     /// Kubelet health endpoint.
     #[arg(long, value_name = "URL", default_value = "http://localhost:10248/healthz")]
     pub kubelet_healthz_endpoint: HealthEndpoint,

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use mco_core::config::manifest::LARGEST_FILE;
 use mco_core::config::remote::ContentKey;
-use mco_daemon::agent::{self, AgentOptions, KubeletCheck};
+use mco_daemon::agent::{self, AgentOptions, KubeletCheck, SecretEndpoint};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::firstboot::{self, FirstBoot as Completed};
 use mco_daemon::guard::{self, GuardEnd, GuardOptions, GuardTiming};
@@ -101,6 +101,10 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<CommandOutcome> {
     let kubelet = kubelet_check(arguments);
     let metrics = arguments.metrics.clone();
     let is_guarded = runs(&arguments.machine);
+    let secrets = arguments
+        .secret_files_url
+        .clone()
+        .zip(arguments.secret_files_credentials.clone());
     let kubelet_endpoint = arguments.kubelet_healthz_endpoint.to_string();
     serve(metrics.listen, |options, stop| async move {
         let config = client_config(kubeconfig.as_deref()).await?;
@@ -110,6 +114,7 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<CommandOutcome> {
         let options = AgentOptions {
             metrics_access: metrics.access(&client)?,
             kubelet,
+            secrets: secrets.map(|(url, credentials)| SecretEndpoint { url, credentials }),
             guard: is_guarded.then(|| GuardOptions {
                 program: OWN_PROGRAM.into(),
                 kubelet: kubelet_endpoint,

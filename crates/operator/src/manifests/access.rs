@@ -575,7 +575,11 @@ fn controller_at_home() -> Vec<Value> {
     let mut rules = vec![named(
         "",
         &["configmaps"],
-        &[names::config_map::OS_IMAGE_URL, names::config_map::BOOT_IMAGES],
+        &[
+            names::config_map::OS_IMAGE_URL,
+            names::config_map::BOOT_IMAGES,
+            names::config_map::SECRET_VERSIONS,
+        ],
         &[READ],
     )];
     // Fetched contents, whose names are hashes.

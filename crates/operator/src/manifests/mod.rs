@@ -182,6 +182,6 @@ fn metadata(component: &str, name: &str) -> Value {
 }
 
 /// Returns the user name of a component's service account.
-fn user(component: &str) -> String {
+pub(crate) fn user(component: &str) -> String {
     format!("system:serviceaccount:{}:{component}", names::NAMESPACE)
 }
