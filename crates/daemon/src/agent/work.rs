@@ -11,6 +11,7 @@ use mco_core::config::reconcilable::Overrides;
 use mco_core::config::rules::AdministratorRules;
 use mco_core::rollout::NodeAnnotations;
 use mco_core::rollout::node_progress::{Applied, UpdatePhase as Progress};
+use mco_host::os::OsChange;
 use mco_host::{Attributes, FsError, Machine, Reboot, RootedPath};
 
 use super::decide::{ConfigVersion, DrainStep, Observation, PendingChange, drain_step};
@@ -175,13 +176,34 @@ fn stage_ahead(
         return Ok(());
     }
     notes::os_update_started(change, new).into_iter().for_each(notify);
-    machine
-        .os
-        .preflight(&machine.root, change)
-        .map_err(ConfigApplyError::from)?;
-    os_stage::stage(machine, change).map_err(ConfigApplyError::from)?;
+    let staged = pulling(change, notify, || {
+        machine.os.preflight(&machine.root, change)?;
+        os_stage::stage(machine, change)
+    });
+    staged.map_err(ConfigApplyError::from)?;
     notify(notes::os_staged_ahead(new));
     Ok(())
+}
+
+/// Reports the pull of the images of an OS change, which is the first that such a change does.
+fn pulling<T, E: std::fmt::Display>(
+    change: &OsChange,
+    notify: &dyn Fn(Note),
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    if change.image.is_none() && change.packages_image.is_none() {
+        return work();
+    }
+    notify(Progress::PullingImage.into());
+    let result = work();
+    let phase = match &result {
+        Ok(_) => Progress::ImagePulled,
+        Err(error) => Progress::ImagePullFailed {
+            error: report::shortened(&error.to_string()),
+        },
+    };
+    notify(phase.into());
+    result
 }
 
 /// Stages the OS of a config that the node will be sent to; returns whether there was something to stage.
@@ -376,7 +398,11 @@ pub(super) fn update(
         // The boot cannot be proven and the update is forced, so the previous state is no longer a rollback target.
         transaction::supersede(machine, &journal, &Uninterrupted).map_err(ConfigApplyError::from)?;
     }
-    let committed = apply::commit(machine, prepared, &Uninterrupted);
+    let commit = || apply::commit(machine, prepared, &Uninterrupted);
+    let committed = match system.as_ref().filter(|_| !machine.os.stages_ahead()) {
+        Some(change) => pulling(change, notify, commit),
+        None => commit(),
+    };
     if is_change {
         notify(notes::unprotected());
     }

@@ -19,6 +19,7 @@ mod failures;
 mod guard;
 mod guarded;
 mod hooks;
+mod image_mode;
 mod images;
 mod install;
 mod kubelet;
