@@ -214,6 +214,15 @@ impl World {
         self.daemon = Some((stop, tokio::spawn(daemon)));
     }
 
+    /// Starts the daemon of a node of a hosted cluster, with this directory on the machine.
+    pub fn start_hosted_daemon(&mut self, directory: &str) {
+        let stop = CancellationToken::new();
+        let client = kube::Client::new(self.server.service_as(Identity::node(NODE)), "default");
+        let machine = Arc::new(self.machine());
+        let daemon = agent::hosted::run(client, machine, NODE.to_owned(), directory.into(), stop.clone());
+        self.daemon = Some((stop, tokio::spawn(daemon)));
+    }
+
     /// Requests the daemon to stop, as SIGTERM does.
     pub fn request_stop(&self) {
         self.daemon.as_ref().unwrap().0.cancel();
