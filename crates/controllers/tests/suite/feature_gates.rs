@@ -6,7 +6,7 @@ use mco_api::{ContainerRuntimeConfig, MachineConfig, MachineConfigNode};
 use mco_simulator::Behaviour;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, eventually, target};
+use crate::cluster::{Cluster, eventually, file_config, target};
 use crate::generated::{file, file_of};
 
 const CONFIG: &str = "98-worker-generated-kubelet";
@@ -134,6 +134,23 @@ async fn the_gate_of_image_mode_changes_how_nodes_are_counted_without_a_restart(
                 .unwrap();
         }
     };
+    // New nodes have nothing to report; after an update they do.
+    let before = target(&cluster.pool("worker").await);
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    cluster.retargeted("worker", &before).await;
+    cluster.updated("worker").await;
+    for node in ["worker-0", "worker-1"] {
+        eventually(&format!("{node} reports that it is updated"), || async {
+            let object: MachineConfigNode = cluster.api().get(node).await.unwrap();
+            let conditions = object.status?.conditions.into_iter();
+            let mut updated = conditions.filter(|one| one.type_ == "Updated" && one.status == "True");
+            updated.next().map(drop)
+        })
+        .await;
+    }
+    cluster.at_rest().await;
     counts([2, 0]).await;
     report("worker-0", "Updated", "False").await;
     report("worker-1", "NodeDegraded", "True").await;
