@@ -208,7 +208,7 @@ fn static_pods_are_complete() {
                 for script in [&container["args"], &container["livenessProbe"]["exec"]["command"]] {
                     let is_script = container["command"][0] == "/bin/bash" || script[0] == "/bin/bash";
                     let lines = script.as_array().into_iter().flatten().filter_map(Value::as_str);
-                    lines.filter(|_| is_script).for_each(|line| is_shell(line));
+                    lines.filter(|_| is_script).for_each(is_shell);
                 }
             }
         }

@@ -32,7 +32,7 @@ use crate::os_stage;
 use crate::paths;
 use crate::revert::{self, WayBack};
 use crate::status::StatusError;
-use crate::transaction::{self, JournalPhase, Uninterrupted, read_journal};
+use crate::transaction::{self, Journal, JournalPhase, Uninterrupted, read_journal};
 use crate::validate::{self, Mismatch};
 
 /// The reboot reason when the force file is present.
@@ -377,11 +377,7 @@ pub(super) fn update(
     }
     let actions = prepared.cost.actions.clone();
     let system = prepared.system_change().cloned();
-    let applied = if system.is_some() {
-        Applied::FilesAndOs
-    } else {
-        Applied::Files
-    };
+    let applied = applied(system.as_ref());
     if !prepared.is_nothing() {
         safety::before_apply(machine, update, notify)?;
     }
@@ -398,11 +394,7 @@ pub(super) fn update(
         // The boot cannot be proven and the update is forced, so the previous state is no longer a rollback target.
         transaction::supersede(machine, &journal, &Uninterrupted).map_err(ConfigApplyError::from)?;
     }
-    let commit = || apply::commit(machine, prepared, &Uninterrupted);
-    let committed = match system.as_ref().filter(|_| !machine.os.stages_ahead()) {
-        Some(change) => pulling(change, notify, commit),
-        None => commit(),
-    };
+    let committed = commit(machine, prepared, system.as_ref(), notify);
     if is_change {
         notify(notes::unprotected());
     }
@@ -425,6 +417,27 @@ pub(super) fn update(
         None | Some(ApplyResult::Done) => Ok(AgentUpdateResult::Settled { version, actions }),
         Some(ApplyResult::AwaitingBoot { .. }) => Ok(AgentUpdateResult::AwaitingBoot),
         Some(ApplyResult::AwaitingConfirmation) => Ok(AgentUpdateResult::AwaitingConfirmation { actions }),
+    }
+}
+
+fn applied(system: Option<&OsChange>) -> Applied {
+    match system {
+        Some(_) => Applied::FilesAndOs,
+        None => Applied::Files,
+    }
+}
+
+/// Writes the update. Where nothing is staged ahead, this pulls the images as well.
+fn commit(
+    machine: &Machine,
+    prepared: PreparedApply<'_>,
+    system: Option<&OsChange>,
+    notify: &dyn Fn(Note),
+) -> Result<Option<Journal>, ConfigApplyError> {
+    let commit = || apply::commit(machine, prepared, &Uninterrupted);
+    match system.filter(|_| !machine.os.stages_ahead()) {
+        Some(change) => pulling(change, notify, commit),
+        None => commit(),
     }
 }
 

@@ -86,14 +86,14 @@ fn document() -> Value {
         let graphs: Vec<Value> = shown
             .map(|((title, lines), id)| graph(id, title, HALF, "short", lines))
             .collect();
-        named_row(title, graphs)
+        named_row(title, &graphs)
     };
-    let rows = vec![
+    let rows = [
         row("Pools", &POOLS),
         row("Nodes", &NODES),
         row("Components", &COMPONENTS),
     ];
-    page("Machine configuration", NAME, rows)
+    page("Machine configuration", NAME, &rows)
 }
 
 /// Returns a ConfigMap that the console shows.
@@ -110,7 +110,7 @@ pub(super) fn config_map(name: &str, file: &str, document: &Value) -> Value {
     })
 }
 
-pub(super) fn page(title: &str, uid: &str, rows: Vec<Value>) -> Value {
+pub(super) fn page(title: &str, uid: &str, rows: &[Value]) -> Value {
     json!({
         "title": title,
         "uid": uid,
@@ -124,7 +124,7 @@ pub(super) fn page(title: &str, uid: &str, rows: Vec<Value>) -> Value {
     })
 }
 
-pub(super) fn named_row(title: &str, panels: Vec<Value>) -> Value {
+pub(super) fn named_row(title: &str, panels: &[Value]) -> Value {
     json!({"title": title, "showTitle": true, "panels": panels})
 }
 

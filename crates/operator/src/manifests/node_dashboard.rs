@@ -54,6 +54,9 @@ const HISTOGRAMS: [Histogram; 8] = [
     ),
 ];
 
+/// Returns what a cgroup uses of a resource, per node.
+type UsedBy = fn(&str) -> String;
+
 /// The cgroups whose share of the reserved resources is shown: title, cgroup, and the percentage from which on.
 const RESERVED: [(&str, &str, u32); 3] = [
     ("System Reserved", "/system.slice", 80),
@@ -76,15 +79,15 @@ pub(super) fn dashboard() -> Value {
                 &[(expression(histogram), legend(histogram))],
             )
         });
-        named_row(title, panels.collect())
+        named_row(title, &panels.collect::<Vec<_>>())
     };
-    let rows = vec![
-        named_row("Critical", critical),
+    let rows = [
+        named_row("Critical", &critical),
         durations("Outliers", outliers),
         durations("Average Durations", averages),
         durations("Number of Operations", operations),
     ];
-    config_map(NAME, FILE, &page("Node Cluster", NAME, rows))
+    config_map(NAME, FILE, &page("Node Cluster", NAME, &rows))
 }
 
 fn critical(next: &mut impl FnMut() -> u32) -> Vec<Value> {
@@ -119,7 +122,7 @@ fn critical(next: &mut impl FnMut() -> u32) -> Vec<Value> {
             "{{instance}}".to_owned(),
         )],
     ));
-    let shares: [(&str, fn(&str) -> String); 2] = [("Memory", memory), ("CPU", cpu)];
+    let shares: [(&str, UsedBy); 2] = [("Memory", memory), ("CPU", cpu)];
     for (resource, used) in shares {
         for (what, cgroup, from) in RESERVED {
             let share = format!(
