@@ -117,10 +117,7 @@ watched_kinds! {
     cluster_image_policies: ClusterImagePolicy = everywhere, without_managed_fields, registries;
     image_policies: ImagePolicy = everywhere, without_managed_fields, registries;
     cluster_versions: ClusterVersion = named(CLUSTER_VERSION), without_managed_fields, on::cluster_version;
-    feature_gates: FeatureGate = named(SINGLETON), without_managed_fields, |ctx, change| {
-        base_configs(ctx, change);
-        boot_image_events::configuration(ctx);
-    };
+    feature_gates: FeatureGate = named(SINGLETON), without_managed_fields, on::feature_gate;
     api_servers: APIServer = named(SINGLETON), without_managed_fields, base_configs;
     pull_secrets: PartialObjectMeta<Secret> =
         in_namespace(names::CONFIG_NAMESPACE, secret::PULL_SECRET), without_managed_fields, base_configs;

@@ -15,6 +15,8 @@ pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
 pub const ENCAPSULATED_DONE: &str = "/etc/ignition-machine-config-encapsulated.json.bak";
 /// The MachineConfig the node was installed with.
 pub const INSTALLED_CONFIG: &str = "/etc/mcs-machine-config-content.json";
+/// The current MachineConfig of a node of a hosted cluster, in place of [`CURRENT_CONFIG`], which is empty there.
+pub const HOSTED_CONFIG: &str = "/etc/mcd-currentconfig.json";
 /// Presets written by Ignition; after the first sync the distribution's own apply again.
 pub const IGNITION_PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
 /// While it exists, validation is skipped and everything is applied again.

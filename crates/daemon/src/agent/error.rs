@@ -9,6 +9,7 @@ use mco_host::systemd::ServiceAction;
 use mco_runtime::BlockingWorkFailed;
 use thiserror::Error;
 
+use super::hosted::PayloadError;
 use super::node_files::SecretError;
 use super::report::NodeFailure;
 use crate::apply::ConfigApplyError;
@@ -103,6 +104,14 @@ pub enum AgentError {
     Live(#[from] LiveError),
     #[error(transparent)]
     Images(#[from] ImagesError),
+    #[error(transparent)]
+    Payload(#[from] PayloadError),
+    #[error(
+        "the config of this machine is unknown: neither {} nor {} exists. It was not installed from a MachineConfig",
+        crate::paths::HOSTED_CONFIG,
+        crate::paths::INSTALLED_CONFIG
+    )]
+    NotInstalled,
     #[error("the work on the machine was interrupted: {0}")]
     Panicked(#[from] BlockingWorkFailed),
     #[error("a background task has ended: {0}")]

@@ -15,6 +15,7 @@ mod drift_watch;
 mod error;
 mod events;
 mod health;
+pub mod hosted;
 mod images;
 mod isolation;
 mod kubelet;

@@ -19,6 +19,8 @@ mod failures;
 mod guard;
 mod guarded;
 mod hooks;
+mod hosted;
+mod image_mode;
 mod images;
 mod install;
 mod kubelet;

@@ -77,7 +77,8 @@ impl Authorizer for MachineConfigAccess {
             "machineconfiguration.openshift.io" | "operator.openshift.io" | "mco.dev"
         );
         let is_published_ca = wanted.resource == "configmaps" && wanted.verb == "get";
-        (is_ours || is_published_ca).then(|| AuthorizationDecision::allow("a node in a test"))
+        let is_gates = wanted.resource == "featuregates" && wanted.verb == "get";
+        (is_ours || is_published_ca || is_gates).then(|| AuthorizationDecision::allow("a node in a test"))
     }
 }
 
@@ -248,6 +249,15 @@ impl World {
         // With the limited rights of a node.
         let client = kube::Client::new(self.server.service_as(Identity::node(NODE)), "default");
         let daemon = agent::run(client, self.machine(), NODE, options, stop.clone());
+        self.daemon = Some((stop, tokio::spawn(daemon)));
+    }
+
+    /// Starts the daemon of a node of a hosted cluster, with this directory on the machine.
+    pub fn start_hosted_daemon(&mut self, directory: &str) {
+        let stop = CancellationToken::new();
+        let client = kube::Client::new(self.server.service_as(Identity::node(NODE)), "default");
+        let machine = Arc::new(self.machine());
+        let daemon = agent::hosted::run(client, machine, NODE.to_owned(), directory.into(), stop.clone());
         self.daemon = Some((stop, tokio::spawn(daemon)));
     }
 

@@ -26,7 +26,7 @@ use mco_host::{HostCommands, Machine};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::join;
+use super::{hosted, join};
 use crate::cli::daemon::{
     Daemon, DaemonCommand, DaemonStart, DaemonStatus, DaemonValidate, FirstBootArguments, InRoot,
     MachineOptions, OnceFrom,
@@ -87,6 +87,9 @@ fn guard_change(arguments: &MachineOptions) -> anyhow::Result<CommandOutcome> {
 
 fn start(arguments: &DaemonStart) -> anyhow::Result<CommandOutcome> {
     let machine = Arc::new(machine(&arguments.machine)?);
+    if let Some(directory) = &arguments.desired_configmap {
+        return hosted::start(arguments, machine, directory);
+    }
     let Some(node) = arguments.node_name.clone() else {
         let membership = MemberRecord::read(&machine.root)?.filter(|membership| membership.pool.is_some());
         let membership = membership.context(
@@ -157,7 +160,7 @@ pub fn keep(
 
 /// Runs a daemon until a signal. One thread waits for the cluster, another works on the machine, so that the node's
 /// other cores stay free.
-fn serve<Work>(
+pub fn serve<Work>(
     listen: Option<SocketAddr>,
     work: impl FnOnce(AgentOptions, CancellationToken) -> Work,
 ) -> anyhow::Result<CommandOutcome>
@@ -195,7 +198,7 @@ where
     Ok(CommandOutcome::Done)
 }
 
-async fn client_config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
+pub async fn client_config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
     Ok(match kubeconfig {
         Some(path) => {
             let file =

@@ -595,6 +595,7 @@ fn daemon_everywhere() -> Vec<Value> {
         rule("", &["nodes"], &[READ, &["patch"]]),
         rule(OWN_GROUP, &["machineconfigs"], &[&["get"]]),
         rule(OWN_GROUP, &["machineconfignodes/status"], &[&["patch"]]),
+        rule(CONFIG_GROUP, &["featuregates"], &[&["get"]]),
         rule(ADOPTION_GROUP, &["nodeadoptions"], &[&["get", "create"]]),
         rule(ADOPTION_GROUP, &["nodeadoptions/status"], &[&["patch"]]),
         rule(
