@@ -41,7 +41,7 @@ start_balancer() {
     for machine in $CONTROL_PLANES; do
         addresses+=("$(address "$machine"):6443")
     done
-    in_hub python3 e2e/cluster/balancer.py "$HUB_ADDRESS:6443" "${addresses[@]}" >"$work/balancer.log" 2>&1 &
+    (exec ip netns exec "$HUB" python3 e2e/cluster/balancer.py "$HUB_ADDRESS:6443" "${addresses[@]}") >"$work/balancer.log" 2>&1 &
     balancer_pid=$!
 }
 
@@ -136,6 +136,7 @@ make_machine() { # MACHINE
     install -d "$disk/var/log/kubernetes"
     install -D -m 0644 e2e/cluster/machine-files/audit-policy.yaml "$disk/etc/kubernetes/audit/policy.yaml"
     boot_loader "$disk"
+    [ "$profile" != build ] || [ "$1" != "$IMAGE_NODE" ] || image_machine "$disk"
 }
 
 # A container has neither boot loader nor kernel of its own: the arguments of the simulated boot loader are in
