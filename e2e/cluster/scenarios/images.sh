@@ -39,7 +39,8 @@ END_OF_RELEASE
 # A Debian with buildah and our program, as Containerfile.builder makes it.
 builder_image() {
     local archive container
-    archive=$(debian_root_archive builder buildah,ca-certificates,uidmap)
+    # debootstrap does not find out by itself which package provides the network that buildah depends on.
+    archive=$(debian_root_archive builder buildah,ca-certificates,uidmap,containernetworking-plugins)
     container=$(image_tool from scratch)
     image_tool add -q "$container" "$archive" / >/dev/null
     install -D -m 0755 "$mco" "$work/builder/mco"
