@@ -90,7 +90,9 @@ END
 }
 
 a_guarded_path_is_refused_with_its_reason() {
-    installs_with --base "$ADOPTED_BASE"
+    # The command is that of the page about this kind of cluster.
+    PAGE=docs/clusters.md page_commands "$ADOPTED_BASE" || { cat "$work/page.log" >&2; fail "the installation failed"; }
+    eventually 120 "all pods run" pods_ready $((1 + $(controllers) + $(wc -w <<<"$MACHINES")))
     adopting_pool
     eventually 60 "the pool is rendered" target_differs "$ADOPTING_POOL" ''
     if machine_config 50-kubelet "$ADOPTING_POOL" "$GUARDED_FILE" x >"$work/guarded.log" 2>&1; then
@@ -270,15 +272,16 @@ an_uninstall_leaves_no_byte_on_released_nodes() {
     expect "no annotation of a node is left" test -z "$(kubectl get nodes -o yaml | grep -E "$PREFIX/|mco\.dev/|UpdateInProgress")"
 }
 
-# page_block NAME: the block of docs/kubeadm.md that follows this marker.
+# page_block NAME: the block of the page that follows this marker.
+PAGE=docs/kubeadm.md
 page_block() {
     local block
-    block=$(sed -n "/^<!-- e2e: $1 -->\$/,/^\`\`\`\$/p" docs/kubeadm.md | sed '1,2d;$d')
-    [ -n "$block" ] || fail "docs/kubeadm.md has no block $1"
+    block=$(sed -n "/^<!-- e2e: $1 -->\$/,/^\`\`\`\$/p" "$PAGE" | sed '1,/^```/d;$d')
+    [ -n "$block" ] || fail "$PAGE has no block $1"
     echo "${block//registry.example.com\/mco:0.1.0/$MCO_IMAGE}"
 }
 page_commands() { # NAME
-    say "docs/kubeadm.md: $1"
+    say "$PAGE: $1"
     # Every command has to succeed, also where the caller handles the exit code.
     (export KUBECONFIG=$work/admin.conf && eval "$(page_block "$1" | sed '$!s/$/ \&\&/')") >"$work/page.log" 2>&1 \
         || { page_status=$?; return "$page_status"; }
