@@ -266,6 +266,11 @@ a_new_node_is_adopted_where_its_pool_allows_it() {
 }
 
 an_uninstall_leaves_no_byte_on_released_nodes() {
+    if [ -n "$(annotation worker-2 currentConfig)" ]; then
+        exits 1 "an uninstall is refused while a node is adopted" mco uninstall --kubeconfig "$work/admin.conf" --yes
+        expect "the node is named" grep -q 'adopted and not released: worker-2' "$work/exits.log"
+        exits 0 "the release of worker-2" mco release worker-2 --timeout 5m --kubeconfig "$work/admin.conf"
+    fi
     exits 0 "the uninstall" timeout 150 ip netns exec "$HUB" "$mco" uninstall --kubeconfig "$work/admin.conf" --yes
     same_as worker-1 before
     same_as cp-1 before
