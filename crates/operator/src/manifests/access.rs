@@ -356,7 +356,12 @@ fn operator_at_home() -> Vec<Value> {
         named(
             "rbac.authorization.k8s.io",
             &["roles", "rolebindings"],
-            &[component::CONTROLLER, component::SERVER, component::OS_BUILDER],
+            &[
+                component::CONTROLLER,
+                component::DAEMON,
+                component::SERVER,
+                component::OS_BUILDER,
+            ],
             &[&["get", "patch", "escalate", "bind"]],
         ),
         named(
