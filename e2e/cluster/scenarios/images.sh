@@ -36,20 +36,25 @@ PRETTY_NAME="Fedora CoreOS 44 (a double)"
 END_OF_RELEASE
 }
 
-# A Debian with buildah and our program, as Containerfile.builder makes it.
+# A Debian with buildah and our program, as Containerfile.builder makes it, but written without a tool: buildah would copy
+# the Debian four times.
 builder_image() {
-    local archive container
+    local into=$work/builder layer diffs=()
+    mkdir -p "$into/root/usr/bin"
     # debootstrap does not find out by itself which package provides the network that buildah depends on.
-    archive=$(debian_root_archive builder buildah,ca-certificates,uidmap,containernetworking-plugins)
-    container=$(image_tool from scratch)
-    image_tool add -q "$container" "$archive" / >/dev/null
-    install -D -m 0755 "$mco" "$work/builder/mco"
-    strip "$work/builder/mco"
-    image_tool copy -q "$container" "$work/builder/mco" /usr/bin/mco >/dev/null
-    image_tool config --env PATH=/usr/sbin:/usr/bin:/sbin:/bin --entrypoint '["/usr/bin/mco"]' "$container"
-    image_tool commit -q --rm "$container" "$BUILDER_IMAGE" >/dev/null
-    image_tool push -q "$BUILDER_IMAGE" "docker-archive:$work/mco-builder.tar:$BUILDER_IMAGE"
-    image_tool rmi -f "$BUILDER_IMAGE" >/dev/null
+    ln -s "$(debian_root_archive builder buildah,ca-certificates,uidmap,containernetworking-plugins)" "$into/debian.tar"
+    strip -o "$into/root/usr/bin/mco" "$mco"
+    tar -C "$into/root" --owner=0 --group=0 -cf "$into/program.tar" usr
+    for layer in debian program; do
+        diffs+=("sha256:$(sha256sum "$into/$layer.tar" | cut -d' ' -f1)")
+    done
+    jq -n --arg architecture "$(dpkg --print-architecture)" '{architecture: $architecture, os: "linux", rootfs: {type: "layers", diff_ids: $ARGS.positional},
+            config: {Env: ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"], Entrypoint: ["/usr/bin/mco"]}}' \
+        --args "${diffs[@]}" >"$into/config.json"
+    jq -n --arg name "$BUILDER_IMAGE" '[{Config: "config.json", RepoTags: [$name], Layers: ["debian.tar", "program.tar"]}]' \
+        >"$into/manifest.json"
+    tar -C "$into" -hcf "$work/mco-builder.tar" manifest.json config.json debian.tar program.tar
+    rm -r "$into"
 }
 
 start_registry() {
