@@ -195,9 +195,10 @@ END_OF_FILE
     for name in push base-pull; do
         kubectl -n "$NAMESPACE" create secret docker-registry "$name" --from-file=.dockerconfigjson="$work/auth.json" >/dev/null
     done
-    if os_config worker 'FROM configs AS final' | kubectl apply -f - >"$work/refused.log" 2>&1; then
-        fail "a MachineOSConfig for Debian nodes was accepted"
-    fi
+    # The API server needs a moment to know a new webhook.
+    eventually 60 "a MachineOSConfig for Debian nodes is refused" is_refused worker
+    ! os_config worker 'FROM configs AS final' | kubectl apply -f - >"$work/refused.log" 2>&1 \
+        || fail "a MachineOSConfig for Debian nodes was accepted"
     say "$(tail -n 2 "$work/refused.log")"
     expect "the node that cannot boot images is named" grep -q 'worker-1 ("Debian' "$work/refused.log"
     expect "the node that can is not" test "$(grep -c "$IMAGE_NODE" "$work/refused.log")" = 0
@@ -229,6 +230,8 @@ END_OF_FILE
     eventually "$NODE_PATIENCE" "$IMAGE_NODE has booted the base image" has_booted_base 1
     eventually "$NODE_PATIENCE" "pool $IMAGE_POOL is updated" pool_is_updated "$IMAGE_POOL"
 }
+
+is_refused() { ! os_config "$1" 'FROM configs AS final' | kubectl apply --dry-run=server -f -; }
 
 CONTAINERFILE='FROM configs AS final\nRUN echo built > /built\nLABEL test=1\n'
 an_image_is_built_and_booted() {
