@@ -15,6 +15,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).parent
 MODULE_PATH = "github.com/coreos/butane"
+VARIANTS = ("openshift", "fcos", "flatcar")
 # Where a part of a config belongs in a whole one, by its type.
 PLACES = {
     "Config": lambda part: part,
@@ -51,12 +52,14 @@ def examples(module):
 
 
 def variants(module):
-    """Returns variant and version by package: fcos for those of the base that variants share."""
+    """Returns variant and version by package: fcos for those of the base that variants share. Experimental versions, and
+    variants that are not translated, are left out."""
     found = {}
     for package in sorted((module / "config").glob("*/v*")):
-        version = package.name.removeprefix("v").replace("_exp", "").replace("_", ".")
-        version += ".0-experimental" if package.name.endswith("_exp") else ".0"
+        version = package.name.removeprefix("v").replace("_", ".") + ".0"
         variant = package.parent.name
+        if variant not in VARIANTS or package.name.endswith("_exp"):
+            continue
         found[f"config/{variant}/{package.name}"] = (variant, version)
         base = re.search(rf'"{MODULE_PATH}/(base/\w+)"', (package / "schema.go").read_text())
         if variant == "fcos" and base:
