@@ -36,7 +36,7 @@ pub(crate) fn send(ctx: &Arc<Context>, policy: &RolloutPolicy, change: &PolicyCh
                     body: event.to_string().into_bytes(),
                     ..OutboundRequest::get(url, TIMEOUT)
                 };
-                delivered(outbound::send(&ctx, request).await?)
+                delivered(&outbound::send(&ctx, request).await?)
             };
             // The URL is a secret, so only the name of its Secret is logged.
             if let Err(why) = sent.await {
@@ -51,7 +51,7 @@ pub(crate) fn send(ctx: &Arc<Context>, policy: &RolloutPolicy, change: &PolicyCh
 }
 
 /// Whether the webhook has accepted the event, or why not.
-fn delivered(response: OutboundResponse) -> Result<(), String> {
+fn delivered(response: &OutboundResponse) -> Result<(), String> {
     match response {
         OutboundResponse::Success(_) => Ok(()),
         OutboundResponse::Refused { code, .. } => Err(format!("it answers {code}")),
@@ -102,12 +102,12 @@ mod tests {
     #[test]
     fn a_redirect_was_taken_for_a_delivery() {
         let refused = |code| {
-            delivered(OutboundResponse::Refused {
+            delivered(&OutboundResponse::Refused {
                 code,
                 message: String::new(),
             })
         };
         assert_eq!(refused(302), Err("it answers 302".to_owned()));
-        assert_eq!(delivered(OutboundResponse::Success(String::new())), Ok(()));
+        assert_eq!(delivered(&OutboundResponse::Success(String::new())), Ok(()));
     }
 }

@@ -346,7 +346,10 @@ fn packages_replace_the_image_of_all_components_at_once_and_name_the_way_to_unin
     };
     let base = package("kustomize");
     let operator = std::fs::read_to_string(base.join("deployment-machine-config-operator.yaml")).unwrap();
-    assert!(operator.contains("image: registry.example.com/mco:1"), "{operator}");
+    assert!(
+        operator.contains("image: registry.example.com/mco:1"),
+        "{operator}"
+    );
     assert!(!operator.contains("--image="), "{operator}");
     assert!(!operator.contains("--base="), "{operator}");
 

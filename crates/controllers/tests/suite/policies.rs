@@ -10,6 +10,7 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 use mco_api::MachineConfigPool;
 use mco_api::rollout_policy::{RolloutPhase, RolloutPolicy, RolloutPolicyStatus};
+use mco_api::vocabulary::labels::ROLLOUT_POLICY;
 use mco_api::vocabulary::names;
 use mco_simulator::{Behaviour, SimulatedFailure, SimulatedNodeSpec};
 use parking_lot::Mutex;
@@ -424,8 +425,10 @@ async fn a_halt_is_sent_once_and_a_redirect_is_not_followed() {
     let cluster = cluster(7).await;
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), names::NAMESPACE);
     for (name, url) in [("chat", &url), ("moved", &redirecting)] {
-        let secret =
-            json!({"metadata": {"name": name}, "data": {"url": ByteString(url.clone().into_bytes())}});
+        let secret = json!({
+            "metadata": {"name": name, "labels": {ROLLOUT_POLICY: "true"}},
+            "data": {"url": ByteString(url.clone().into_bytes())},
+        });
         let secret: Secret = serde_json::from_value(secret).unwrap();
         secrets.create(&PostParams::default(), &secret).await.unwrap();
     }

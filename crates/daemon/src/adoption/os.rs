@@ -48,19 +48,19 @@ fn added_and_removed(change: &Replaced<Vec<String>>) -> String {
 mod tests {
     use super::*;
 
-    fn replaced(old: &[&str], new: &[&str]) -> Option<Replaced<Vec<String>>> {
+    fn replaced(old: &[&str], new: &[&str]) -> Replaced<Vec<String>> {
         let owned = |list: &[&str]| list.iter().map(|entry| (*entry).to_owned()).collect();
-        Some(Replaced {
+        Replaced {
             old: owned(old),
             new: owned(new),
-        })
+        }
     }
 
     #[test]
     fn every_change_of_the_operating_system_is_named() {
         let diff = ConfigDiff {
-            kernel_arguments: replaced(&["quiet", "a=1"], &["quiet", "b=2", "c"]),
-            extensions: replaced(&[], &["usbguard"]),
+            kernel_arguments: Some(replaced(&["quiet", "a=1"], &["quiet", "b=2", "c"])),
+            extensions: Some(replaced(&[], &["usbguard"])),
             kernel_type: Some(Replaced {
                 old: "default",
                 new: "realtime",

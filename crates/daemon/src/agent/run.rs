@@ -111,8 +111,7 @@ pub(super) struct Agent {
     /// Publishes the Node's properties to the task that pins images.
     pub facts: watch::Sender<Option<NodeFacts>>,
     pub controller_config: Option<Arc<ControllerConfig>>,
-    /// Whether this process has compared the CA of the API server with the cluster's.
-    pub compared_api_server_ca: bool,
+    pub api_server_ca: CaComparison,
     /// Whether a config was applied to the machine or declared for it. Otherwise nothing is reported on its Node.
     pub managed: bool,
     /// Whether an interrupted change was completed or rolled back.
@@ -134,6 +133,13 @@ pub(super) struct Agent {
     pub hooks: Vec<HookResult>,
     pub guard: Option<GuardOptions>,
     pub stage_ahead_at: StageAhead,
+}
+
+/// Whether this process has compared the CA of the API server with the cluster's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CaComparison {
+    Due,
+    Done,
 }
 
 /// When to stage the OS of the pool's next config.
@@ -196,7 +202,7 @@ impl Agent {
             node: None,
             facts: watch::Sender::new(None),
             controller_config: None,
-            compared_api_server_ca: false,
+            api_server_ca: CaComparison::Due,
             managed: false,
             recovered: false,
             finalization: None,

@@ -19,7 +19,7 @@ use super::decide::{AgentStep, ConfigVersion, Observation, PendingChange, next};
 use super::error::AgentError;
 use super::on_disk::OnDisk;
 use super::report::{self, NodeReport};
-use super::run::{AfterStep, Agent, Pause};
+use super::run::{AfterStep, Agent, CaComparison, Pause};
 use super::work::{self, AgentUpdateResult};
 use crate::config::{EMPTY, NodeConfig};
 use crate::custody::Custody;
@@ -446,7 +446,7 @@ impl Agent {
     async fn sync_api_server_ca(&mut self, config: &ControllerConfig) -> Result<(), AgentError> {
         let annotations = config.metadata.annotations.as_ref();
         let reported = annotations.and_then(|all| all.get(SERVICE_CA_ROTATE));
-        if self.compared_api_server_ca && reported.is_none_or(|reported| reported != "true") {
+        if self.api_server_ca == CaComparison::Done && reported.is_none_or(|reported| reported != "true") {
             return Ok(());
         }
         let rotates = self
@@ -463,7 +463,7 @@ impl Agent {
                 );
             }
         }
-        self.compared_api_server_ca = true;
+        self.api_server_ca = CaComparison::Done;
         Ok(())
     }
 

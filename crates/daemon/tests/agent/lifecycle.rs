@@ -156,6 +156,12 @@ async fn a_new_machine_records_how_its_config_differs_from_the_clusters() {
     install::install_config(&world.machine(), &installed.object);
     world.start_daemon();
     world.until_done(&installed).await;
+    // The Node is Done from its first annotations on, before the configs are compared.
+    world
+        .eventually("the difference is recorded", async |world| {
+            world.path(paths::BOOTSTRAP_DIFF).exists()
+        })
+        .await;
     assert!(world.read(paths::BOOTSTRAP_DIFF).contains("/etc/a"));
     world.target(&rendered).await;
     world.until_done(&rendered).await;

@@ -54,7 +54,10 @@ async fn operate(arguments: OperatorArguments, log: Log, stop: CancellationToken
 async fn own_image(client: &Client) -> anyhow::Result<String> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), names::NAMESPACE);
     let name = names::component::OPERATOR;
-    let found = deployments.get_opt(name).await.context("cannot read the image to deploy")?;
+    let found = deployments
+        .get_opt(name)
+        .await
+        .context("cannot read the image to deploy")?;
     found.and_then(operator_image).with_context(|| {
         format!(
             "there is no Deployment {}/{name} whose image could be deployed; specify one with --image",
@@ -108,15 +111,23 @@ mod tests {
     #[test]
     fn an_operator_deploys_the_image_of_its_own_container() {
         let deployment = |name: &str, image: &str| -> Deployment {
-            serde_json::from_value(serde_json::json!({"spec": {"selector": {}, "template": {"spec": {"containers": [
-                {"name": "sidecar", "image": "registry.example.com/sidecar:1"},
-                {"name": name, "image": image},
-            ]}}}}))
+            serde_json::from_value(
+                serde_json::json!({"spec": {"selector": {}, "template": {"spec": {"containers": [
+                    {"name": "sidecar", "image": "registry.example.com/sidecar:1"},
+                    {"name": name, "image": image},
+                ]}}}}),
+            )
             .unwrap()
         };
-        let own = operator_image(deployment("machine-config-operator", "registry.example.com/mco:2"));
+        let own = operator_image(deployment(
+            "machine-config-operator",
+            "registry.example.com/mco:2",
+        ));
         assert_eq!(own.as_deref(), Some("registry.example.com/mco:2"));
-        assert_eq!(operator_image(deployment("other", "registry.example.com/mco:2")), None);
+        assert_eq!(
+            operator_image(deployment("other", "registry.example.com/mco:2")),
+            None
+        );
         assert_eq!(operator_image(deployment("machine-config-operator", "")), None);
         assert_eq!(operator_image(Deployment::default()), None);
     }

@@ -690,11 +690,19 @@ fn a_rollout_that_is_held_back_degraded_the_operator() {
 #[test]
 fn a_required_pool_that_is_stuck_never_degraded_the_operator() {
     let master = updating_since_1000("");
-    let waiting = || required(&[master.clone()], &rendered_by("v1", "4.14.0"), RELEASE).unwrap();
+    let waiting = || {
+        required(
+            std::slice::from_ref(&master),
+            &rendered_by("v1", "4.14.0"),
+            RELEASE,
+        )
+        .unwrap()
+    };
     let SyncResult::NotYet(what) = waiting() else {
         panic!("it does not wait")
     };
-    let after = |seconds: i64| within_deadline(&[master.clone()], waiting(), at(1000 + seconds).0);
+    let after =
+        |seconds: i64| within_deadline(std::slice::from_ref(&master), waiting(), at(1000 + seconds).0);
     assert_eq!(
         after(1800),
         Ok(SyncResult::NotYet(what.clone())),
@@ -702,6 +710,6 @@ fn a_required_pool_that_is_stuck_never_degraded_the_operator() {
     );
     let expected = what.replacen("[error", "[context deadline exceeded, error", 1);
     assert_eq!(after(1801), Err(expected));
-    let done = within_deadline(&[master.clone()], SyncResult::Yes, at(1_000_000).0);
+    let done = within_deadline(std::slice::from_ref(&master), SyncResult::Yes, at(1_000_000).0);
     assert_eq!(done, Ok(SyncResult::Yes));
 }

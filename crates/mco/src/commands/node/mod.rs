@@ -50,9 +50,10 @@ pub fn run(arguments: &cli::NodeArguments) -> anyhow::Result<CommandOutcome> {
     runtime::block_on(async move {
         let connection = &arguments.query.connection;
         if arguments.logs {
-            let client = match arguments.follow {
-                true => connection.streaming_client().await?,
-                false => connection.client().await?,
+            let client = if arguments.follow {
+                connection.streaming_client().await?
+            } else {
+                connection.client().await?
             };
             return logs::print(&client, arguments).await;
         }

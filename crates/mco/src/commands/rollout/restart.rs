@@ -122,7 +122,10 @@ fn other_pools(
         let Some(selector) = &pool.spec.machine_config_selector else {
             continue;
         };
-        let has_nodes = pool.status.as_ref().is_some_and(|status| status.machine_count > 0);
+        let has_nodes = pool
+            .status
+            .as_ref()
+            .is_some_and(|status| status.machine_count > 0);
         if has_nodes && Selector::parse(selector)?.matches(Some(&config_labels)) {
             others.push(pool.name_any());
         }
@@ -156,7 +159,11 @@ mod tests {
             other_pools(&pools, "worker", &labels_of("worker")).unwrap(),
             ["infra"]
         );
-        assert!(other_pools(&pools, "infra", &labels_of("infra")).unwrap().is_empty());
+        assert!(
+            other_pools(&pools, "infra", &labels_of("infra"))
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]
