@@ -11,7 +11,6 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use mco_simulator::{Behaviour, SimulatedNodeSpec};
-use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
@@ -37,8 +36,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("created");
     let stop = CancellationToken::new();
     let daemons = tokio::spawn(mco_simulator::run(client, behaviour, stop.clone()));
-    let mut input = Vec::new();
-    tokio::io::stdin().read_to_end(&mut input).await?;
+    tokio::task::spawn_blocking(|| std::io::read_to_string(std::io::stdin())).await??;
     stop.cancel();
     daemons.await?;
     Ok(())
