@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
+use jiff::Timestamp;
 use mco_http::tls::CertificateStore;
 use mco_http::{
     ConnectionPeer, Http2Limits, HttpProtocol, Listener, ListenerLimits, ListenerTransport, Overflow,
@@ -23,7 +24,10 @@ use crate::clock::Clock;
 use crate::http::{Api, ApiService};
 use crate::server::ServerError;
 
+/// Maximum age of certificates; those with a short lifetime are renewed earlier.
 const RENEWAL_INTERVAL: Duration = Duration::from_hours(12);
+/// The clock of the machine may be set at any time, for example after a boot without a battery.
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 const LIMITS: ListenerLimits = ListenerLimits {
     connections: 10_000,
@@ -88,7 +92,7 @@ pub(crate) async fn serve(
     let stop = CancellationToken::new();
     let serving = mco_http::serve(listener, options, connect, stop.clone());
     tokio::pin!(serving);
-    let renewing = renew(identities, &certificate, renew_clients);
+    let renewing = renew(identities, &certificate, renew_clients, identities.clock.now());
     tokio::select! {
         _ = stopped.wait_for(|stop| *stop) => stop.cancel(),
         () = renewing => {}
@@ -98,18 +102,36 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-/// Renews certificates without end. A failure is logged and retried: the old ones are still valid for months.
+/// Renews certificates without end. A failure is logged and retried: the old ones are still valid for a while.
 async fn renew(
     identities: &Identities,
     certificate: &CertificateStore,
     clients: impl Fn() -> Result<(), ServerError>,
+    mut renewed: Timestamp,
 ) {
+    let interval = renewal_interval(identities.pki.lifetime());
+    let check = CLOCK_CHECK_INTERVAL.min(interval);
     loop {
-        tokio::time::sleep(RENEWAL_INTERVAL).await;
-        if let Err(error) = identities.renew(certificate).and_then(|()| clients()) {
-            warn!("cannot renew certificates; trying again in {RENEWAL_INTERVAL:?}: {error}");
+        tokio::time::sleep(check).await;
+        let now = identities.clock.now();
+        if !is_due(renewed, now, interval) {
+            continue;
+        }
+        match identities.renew(certificate).and_then(|()| clients()) {
+            Ok(()) => renewed = now,
+            Err(error) => warn!("cannot renew certificates; trying again in {check:?}: {error}"),
         }
     }
+}
+
+/// Returns the age at which certificates are renewed.
+fn renewal_interval(lifetime: Duration) -> Duration {
+    RENEWAL_INTERVAL.min(lifetime / 4)
+}
+
+/// Whether certificates are to be renewed. Those from the future, which a clock that was set back leaves, are not valid.
+fn is_due(renewed: Timestamp, now: Timestamp, interval: Duration) -> bool {
+    now < renewed || now.duration_since(renewed).unsigned_abs() >= interval
 }
 
 /// Returns the response to a request that panicked, in the form that Kubernetes clients expect.
@@ -123,4 +145,32 @@ fn internal_error() -> TextResponse {
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_left_certificates_that_are_not_valid_for_half_a_day() {
+        let year = Duration::from_hours(365 * 24);
+        let interval = renewal_interval(year);
+        let renewed: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        for (now, due) in [
+            ("2026-01-01T00:00:00Z", false),
+            ("2026-01-01T11:59:59Z", false),
+            ("2026-01-01T12:00:00Z", true),
+            // The clock was that of a machine without a battery, and is set by NTP now.
+            ("2028-01-01T00:00:00Z", true),
+            // It was wrong in the other direction.
+            ("2025-12-31T23:59:59Z", true),
+        ] {
+            assert_eq!(is_due(renewed, now.parse().unwrap(), interval), due, "{now}");
+        }
+    }
+
+    #[test]
+    fn certificates_with_a_short_lifetime_are_renewed_earlier() {
+        assert_eq!(renewal_interval(Duration::from_mins(4)), Duration::from_mins(1));
+    }
 }

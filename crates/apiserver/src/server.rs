@@ -83,6 +83,8 @@ pub struct ApiServerOptions {
     pub namespace_content: bool,
     /// Further names and addresses of the server for its certificate.
     pub hosts: Vec<String>,
+    /// Lifetime of the certificates of the server and of administrators, which are renewed in time.
+    pub certificate_lifetime: Duration,
     pub execution: Execution,
 }
 
@@ -98,6 +100,7 @@ impl Default for ApiServerOptions {
             controllers: true,
             namespace_content: true,
             hosts: Vec::new(),
+            certificate_lifetime: auth::CERTIFICATE_LIFETIME,
             execution: Execution::default(),
         }
     }
@@ -135,7 +138,8 @@ impl ApiServer {
         let tokens = Arc::new(TokenStore::open(&data_directory.join("tokens.json"))?);
         let nodes_at = store.revision();
         auth::node_tokens::prune(&store, &tokens)?;
-        let pki = Arc::new(Pki::open(&data_directory.join("pki"), options.clock.now())?);
+        let pki = Pki::open(&data_directory.join("pki"), options.clock.now())?;
+        let pki = Arc::new(pki.with_lifetime(options.certificate_lifetime));
         let mut admission: Vec<Arc<dyn Admission>> =
             vec![Arc::new(NodeRestriction::default()), Arc::new(RbacEscalation)];
         admission.extend(options.admission);

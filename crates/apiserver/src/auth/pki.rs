@@ -8,8 +8,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use jiff::{Timestamp, ToSpan as _, tz::TimeZone};
+use jiff::{Span, Timestamp, ToSpan as _, tz::TimeZone};
 use mco_http::pki::{
     self, CertificateAuthority, CertificateRequest, CertificateUsage, certificates, first_certificate,
     key_matches, summary, trust_bundle,
@@ -33,7 +34,8 @@ pub use mco_http::pki::CertificatePair as Credentials;
 const CA_DAYS: i64 = 3650;
 /// A new CA takes over this long before the old one ends: longer than anything the old one signed lives.
 const CA_OVERLAP_DAYS: i64 = 730;
-const LEAF_DAYS: i64 = 365;
+/// Lifetime of server and client certificates.
+pub(crate) const LIFETIME: Duration = Duration::from_hours(365 * 24);
 const SERVER_CA: &str = "ca";
 const CLIENT_CA: &str = "client-ca";
 const CERTIFICATE_END: &str = "-----END CERTIFICATE-----";
@@ -69,6 +71,8 @@ pub struct Pki {
     /// Every server CA that is still trusted, newest first.
     bundle: String,
     clients: Arc<RwLock<ClientAuthority>>,
+    /// Of what the CAs sign.
+    lifetime: Duration,
 }
 
 /// The CA of client certificates, which [`Pki::rotate_clients`] replaces.
@@ -91,7 +95,27 @@ impl Pki {
             ca: CertificateAuthority::load(&server)?,
             bundle: server.certificate,
             clients: Arc::new(RwLock::new(clients)),
+            lifetime: LIFETIME,
         })
+    }
+
+    /// Sets the lifetime of the certificates that are signed from now on.
+    #[must_use]
+    pub fn with_lifetime(mut self, lifetime: Duration) -> Self {
+        self.lifetime = lifetime;
+        self
+    }
+
+    /// Returns the lifetime of server and client certificates.
+    pub fn lifetime(&self) -> Duration {
+        self.lifetime
+    }
+
+    fn span(&self) -> Span {
+        // Nothing lives longer than its CA.
+        let limit = CA_DAYS * 24 * 60 * 60;
+        let seconds = i64::try_from(self.lifetime.as_secs()).unwrap_or(limit);
+        seconds.min(limit).seconds()
     }
 
     /// Replaces the CA of client certificates. Certificates of the earlier one are no longer accepted.
@@ -140,7 +164,7 @@ impl Pki {
             common_name: Some(&identity.user),
             organization: groups.first().copied(),
             usage: CertificateUsage::Client,
-            lifetime: LEAF_DAYS.days(),
+            lifetime: self.span(),
         };
         Ok(self.clients.read().ca.sign(&request, now)?)
     }
@@ -157,7 +181,7 @@ impl Pki {
             common_name: Some("kube-apiserver"),
             organization: None,
             usage: CertificateUsage::Server { hosts },
-            lifetime: LEAF_DAYS.days(),
+            lifetime: self.span(),
         };
         let Credentials { certificate, key } = self.ca.sign(&request, now)?;
         // The CA is part of the chain, for joining machines that have only its fingerprint.

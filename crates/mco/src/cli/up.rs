@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use jiff::SignedDuration;
@@ -88,6 +89,10 @@ pub struct Up {
     /// Serve the metrics of operator and controllers on this address, over plain HTTP; off by default.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_listen: Option<SocketAddr>,
+    /// Lifetime of the certificates of the API server and of administrators, for example 30m; renewed when a quarter of
+    /// it is over, or after 12 hours. A kubeconfig that was copied works no longer than that.
+    #[arg(long, value_name = "TIME", default_value = "8760h", value_parser = certificate_lifetime)]
+    pub certificate_lifetime: Duration,
     /// Delete the data of earlier starts.
     #[arg(long)]
     pub fresh: bool,
@@ -98,6 +103,21 @@ pub struct Up {
     pub rotate: bool,
     #[command(flatten)]
     pub join: JoinTokenArguments,
+}
+
+/// Shorter, and a client that connects slowly finds an expired certificate.
+const MIN_CERTIFICATE_LIFETIME: Duration = Duration::from_mins(1);
+/// Longer, and a certificate would outlive its authority.
+const MAX_CERTIFICATE_LIFETIME: Duration = Duration::from_hours(365 * 24);
+
+fn certificate_lifetime(text: &str) -> Result<Duration, String> {
+    let lifetime = text
+        .parse::<SignedDuration>()
+        .ok()
+        .and_then(|lifetime| Duration::try_from(lifetime).ok());
+    lifetime
+        .filter(|lifetime| (MIN_CERTIFICATE_LIFETIME..=MAX_CERTIFICATE_LIFETIME).contains(lifetime))
+        .ok_or_else(|| "expected a time from 1m to 8760h, for example 30m or 720h".to_owned())
 }
 
 /// Whether only the API server runs.

@@ -59,6 +59,7 @@ impl ControlPlane {
             extra_routes,
             hosts: addresses::names(arguments.listen, &arguments.advertise),
             namespace_content: !arguments.server.empty_namespaces,
+            certificate_lifetime: arguments.certificate_lifetime,
             ..ApiServerOptions::default()
         };
         let server = ApiServer::open(directory.path(), options)
