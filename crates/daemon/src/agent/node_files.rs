@@ -32,6 +32,13 @@ const REPEAT_REQUEST: Duration = Duration::from_secs(8);
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 const WAITING: &str = "values of its files have changed; waits for a place in the budget of its pool";
 
+/// Whether the values of the node's files are resolved again: they have changed, and the node has its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FileRenewal {
+    NotDue,
+    Due,
+}
+
 /// Where the values of Secrets are fetched.
 #[derive(Debug, Clone)]
 pub struct SecretEndpoint {
@@ -247,7 +254,7 @@ impl Agent {
                 node = self.cluster.node(),
                 "values of files have changed; writing them again"
             );
-            self.renews_files = true;
+            self.file_renewal = FileRenewal::Due;
             return Ok(Some(AfterStep::Again));
         }
         let report = NodeReport::from([

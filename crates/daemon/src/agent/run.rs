@@ -32,7 +32,7 @@ use super::images::{Keeper, NodeFacts};
 use super::isolation::isolated;
 use super::kubelet;
 use super::metrics::DaemonMetrics;
-use super::node_files::{self, SecretEndpoint};
+use super::node_files::{self, FileRenewal, SecretEndpoint};
 use super::notes::Note;
 use super::options::AgentOptions;
 use super::progress::ProgressReporter;
@@ -137,8 +137,7 @@ pub(super) struct Agent {
     pub guard: Option<GuardOptions>,
     pub stage_ahead_at: StageAhead,
     pub secret_endpoint: Option<SecretEndpoint>,
-    /// The node has its turn: the values of its files are resolved again.
-    pub renews_files: bool,
+    pub file_renewal: FileRenewal,
 }
 
 /// Whether this process has compared the CA of the API server with the cluster's.
@@ -249,7 +248,7 @@ impl Agent {
             guard: options.guard.clone(),
             stage_ahead_at: StageAhead::NotWanted,
             secret_endpoint: options.secrets.clone(),
-            renews_files: false,
+            file_renewal: FileRenewal::NotDue,
             machine,
         }
     }

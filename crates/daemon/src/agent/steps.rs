@@ -17,6 +17,7 @@ use mco_core::rollout::node_progress::UpdatePhase;
 
 use super::decide::{AgentStep, ConfigVersion, Observation, PendingChange, next};
 use super::error::AgentError;
+use super::node_files::FileRenewal;
 use super::on_disk::OnDisk;
 use super::report::{self, NodeReport};
 use super::run::{AfterStep, Agent, CaComparison, Pause};
@@ -48,7 +49,7 @@ impl Agent {
         };
         let seen = self.blocking(move |machine| work::observe(machine, node)).await?;
         let seen = Observation {
-            renews_files: self.renews_files,
+            renews_files: self.file_renewal == FileRenewal::Due,
             ..seen
         };
         let request = seen.node.adoption_request.clone();
@@ -298,15 +299,15 @@ impl Agent {
                     .normal(event::DRAIN, format!("Draining node to update config: {because}"));
                 self.write(&report::request_drain(&to.config)).await?;
             }
-            AgentUpdateResult::AwaitingBoot => self.renews_files = false,
+            AgentUpdateResult::AwaitingBoot => self.file_renewal = FileRenewal::NotDue,
             AgentUpdateResult::AwaitingConfirmation { actions } => {
-                self.renews_files = false;
+                self.file_renewal = FileRenewal::NotDue;
                 if !again {
                     self.run_post_config_actions(&actions).await;
                 }
             }
             AgentUpdateResult::Settled { version, actions } => {
-                self.renews_files = false;
+                self.file_renewal = FileRenewal::NotDue;
                 if !again {
                     self.run_post_config_actions(&actions).await;
                 }

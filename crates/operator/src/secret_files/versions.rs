@@ -83,12 +83,11 @@ async fn publish_once(client: &kube::Client) -> Result<(), SecretRefusal> {
         return Ok(());
     }
     let map = wanted.to_config_map();
-    let written = match published {
-        None => maps.create(&MANAGER.post_params(), &map).await.map(drop),
-        Some(_) => {
-            let change = serde_json::json!({"data": map.data});
-            patch::merge(&maps, name, MANAGER, &change).await.map(drop)
-        }
+    let written = if published.is_some() {
+        let change = serde_json::json!({"data": map.data});
+        patch::merge(&maps, name, MANAGER, &change).await.map(drop)
+    } else {
+        maps.create(&MANAGER.post_params(), &map).await.map(drop)
     };
     written.map_err(failed("write the versions"))?;
     info!(
