@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_list_without_a_record_is_an_ordinary_file() {
         let list = json!([{"path": "/etc/a", "mode": "0644", "owner": "0:0", "contents": "${node.name}"}]);
-        let source = format!("data:,{}", list.to_string().replace(' ', "").replace('%', "%25"));
+        let source = mco_ignition::resource::encode(list.to_string().as_bytes());
         let object = json!({"metadata": {"name": "x"}, "spec": {"config": {
             "ignition": {"version": "3.5.0"},
             "storage": {"files": [{"path": "/etc/mco/values.d/50-a.json", "contents": {"source": source}}]},

@@ -5,7 +5,8 @@ use std::time::Duration;
 use mco_api::MachineConfigPool;
 use mco_api::node_adoption::NodeAdoptionStatus;
 use mco_api::vocabulary::annotations::{
-    ADOPTION_REQUEST, CONFIRM_DEADLINE, DRIFT, HOOKS, STAGED_CONFIG, node as annotation,
+    ADOPTION_REQUEST, CONFIRM_DEADLINE, DRIFT, HOOKS, NODE_FILES_PROBLEM, NODE_FILES_UPDATE, STAGED_CONFIG,
+    node as annotation,
 };
 use mco_core::config::rules::AdministratorRules;
 use mco_core::rollout::adoption::{AdoptionDecision, AdoptionPolicy, AdoptionRequest, decide};
@@ -26,7 +27,7 @@ const RECHECK: Duration = Duration::from_mins(5);
 const RECHECK_TARGET: Duration = Duration::from_secs(15);
 
 /// The annotations of a managed Node. The drift policy is the user's own.
-const OUR_ANNOTATIONS: [&str; 21] = [
+const OUR_ANNOTATIONS: [&str; 23] = [
     annotation::CURRENT_CONFIG,
     annotation::DESIRED_CONFIG,
     annotation::CURRENT_IMAGE,
@@ -47,6 +48,8 @@ const OUR_ANNOTATIONS: [&str; 21] = [
     HOOKS,
     STAGED_CONFIG,
     CONFIRM_DEADLINE,
+    NODE_FILES_UPDATE,
+    NODE_FILES_PROBLEM,
     ADOPTION_REQUEST,
 ];
 
@@ -249,9 +252,10 @@ mod tests {
     use super::*;
 
     /// Annotations of Nodes that a release does not remove, and why.
-    const KEPT: [(&str, &str); 5] = [
+    const KEPT: [(&str, &str); 6] = [
         (annotations::DRIFT_POLICY, "of its administrator"),
         (annotations::HOLD_PREFIX, "of its administrator"),
+        (annotations::VALUE_PREFIX, "of its administrator"),
         (
             annotations::SCALE_DOWN_DISABLED,
             "removed by the controller after the drain",

@@ -167,7 +167,7 @@ impl AgentClient {
             .unwrap_or_default()
     }
 
-    /// Publishes the status of the node's adoption, unless it is already published.
+    /// Publishes the status of the node's adoption, unless it or an answer with the same comparison is published.
     pub async fn publish_adoption(
         &self,
         uid: Option<&str>,
@@ -176,7 +176,7 @@ impl AgentClient {
         let all: Api<NodeAdoption> = Api::all(self.client.clone());
         let attempt = || failed(format!("write NodeAdoption {}", self.node));
         match all.get_opt(&self.node).await.map_err(attempt())? {
-            Some(known) if known.status.as_ref() == Some(status) => return Ok(()),
+            Some(known) if known.status.is_some_and(|known| is_published(&known, status)) => return Ok(()),
             Some(_) => {}
             None => {
                 let mut object = NodeAdoption::new(&self.node, NodeAdoptionSpec::default());
@@ -228,9 +228,62 @@ impl AgentClient {
     }
 }
 
+/// Whether nothing is to be written. The answer to a request stays until the comparison is another one: the client that
+/// waits for it may not have read it yet.
+fn is_published(known: &NodeAdoptionStatus, new: &NodeAdoptionStatus) -> bool {
+    if !new.request.is_empty() || known.request.is_empty() {
+        return known == new;
+    }
+    let answer = NodeAdoptionStatus {
+        phase: known.phase.clone(),
+        message: known.message.clone(),
+        request: known.request.clone(),
+        ..new.clone()
+    };
+    *known == answer
+}
+
 fn failed(attempted: String) -> impl FnOnce(kube::Error) -> AgentError {
     move |source| AgentError::Api {
         attempted,
         source: Box::new(source),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comparison_replaced_the_answer_that_a_client_was_waiting_for() {
+        let compared = NodeAdoptionStatus {
+            phase: "Compared".to_owned(),
+            pool: "worker".to_owned(),
+            config: "rendered-worker-1".to_owned(),
+            ..NodeAdoptionStatus::default()
+        };
+        let answer = NodeAdoptionStatus {
+            phase: "Failed".to_owned(),
+            message: "/etc/kubernetes/kubelet.conf is guarded".to_owned(),
+            request: "adopt 1".to_owned(),
+            ..compared.clone()
+        };
+        assert!(is_published(&answer, &compared));
+        let other_config = NodeAdoptionStatus {
+            config: "rendered-worker-2".to_owned(),
+            ..compared.clone()
+        };
+        let other_request = NodeAdoptionStatus {
+            request: "adopt 2".to_owned(),
+            ..answer.clone()
+        };
+        for (name, known, new) in [
+            ("another config", &answer, &other_config),
+            ("another request", &answer, &other_request),
+            ("the first request", &compared, &answer),
+        ] {
+            assert!(!is_published(known, new), "{name}");
+        }
+        assert!(is_published(&compared, &compared));
     }
 }
