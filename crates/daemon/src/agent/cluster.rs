@@ -176,7 +176,14 @@ impl AgentClient {
         let all: Api<NodeAdoption> = Api::all(self.client.clone());
         let attempt = || failed(format!("write NodeAdoption {}", self.node));
         match all.get_opt(&self.node).await.map_err(attempt())? {
-            Some(known) if known.status.is_some_and(|known| is_published(&known, status)) => return Ok(()),
+            Some(known)
+                if known
+                    .status
+                    .as_ref()
+                    .is_some_and(|known| is_published(known, status)) =>
+            {
+                return Ok(());
+            }
             Some(_) => {}
             None => {
                 let mut object = NodeAdoption::new(&self.node, NodeAdoptionSpec::default());
