@@ -57,8 +57,8 @@ pods_ready() { # COUNT
 }
 
 start_watcher() {
-    in_hub python3 e2e/cluster/watcher.py "$work" "$control_plane_bin/kubectl" --kubeconfig "$work/admin.conf" \
-        >"$work/watcher.log" 2>&1 &
+    (exec ip netns exec "$HUB" python3 e2e/cluster/watcher.py "$work" "$control_plane_bin/kubectl" \
+        --kubeconfig "$work/admin.conf") >"$work/watcher.log" 2>&1 &
     watcher_pid=$!
     eventually 30 "the watcher sees the cluster" test -s "$work/counts.json"
 }

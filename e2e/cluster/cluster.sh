@@ -41,7 +41,7 @@ start_balancer() {
     for machine in $CONTROL_PLANES; do
         addresses+=("$(address "$machine"):6443")
     done
-    in_hub python3 e2e/cluster/balancer.py "$HUB_ADDRESS:6443" "${addresses[@]}" >"$work/balancer.log" 2>&1 &
+    (exec ip netns exec "$HUB" python3 e2e/cluster/balancer.py "$HUB_ADDRESS:6443" "${addresses[@]}") >"$work/balancer.log" 2>&1 &
     balancer_pid=$!
 }
 
@@ -51,7 +51,16 @@ inside() {
     shift
     leader=$(leader_of "$machine") || fail "$machine is not running"
     nsenter --target "$leader" --mount --uts --ipc --pid --cgroup --net --root --wd=/ \
-        env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb "$@"
+        env -i CONTAINERD_ADDRESS="$(socket_of "$machine")" PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb "$@"
+}
+
+# Where containerd listens: on agents of k3s in its directory.
+socket_of() {
+    if [ "$profile" = k3s ] && [ "$1" != "$FIRST_CONTROL_PLANE" ]; then
+        echo /run/k3s/containerd/containerd.sock
+    else
+        echo /run/containerd/containerd.sock
+    fi
 }
 
 # The first process of the machine: the child of its systemd-nspawn.
@@ -111,7 +120,7 @@ make_machine() { # MACHINE
     install -m 0755 "$node_bin/kubelet" "$node_bin/kubeadm" "$node_bin/kube-proxy" "$disk/usr/bin/"
     install -m 0755 "$control_plane_bin/kubectl" "$disk/usr/bin/"
     # The other profiles check that a missing one is noticed.
-    [ "$profile" != adoption ] || install -m 0755 "$tools_bin/crictl" "$disk/usr/bin/"
+    case $profile in adoption | k3s) install -m 0755 "$tools_bin/crictl" "$disk/usr/bin/" ;; esac
     install -m 0755 e2e/cluster/machine-files/e2e-init "$disk/sbin/e2e-init"
     install -m 0755 e2e/cluster/machine-files/runc-without-oom-score "$disk/usr/local/sbin/runc-without-oom-score"
     install -D -m 0644 e2e/cluster/machine-files/containerd.toml "$disk/etc/containerd/config.toml"
@@ -136,6 +145,24 @@ make_machine() { # MACHINE
     install -d "$disk/var/log/kubernetes"
     install -D -m 0644 e2e/cluster/machine-files/audit-policy.yaml "$disk/etc/kubernetes/audit/policy.yaml"
     boot_loader "$disk"
+    [ "$profile" != k3s ] || k3s_layout "$1"
+    [ "$profile" != build ] || [ "$1" != "$IMAGE_NODE" ] || image_machine "$disk"
+}
+
+# The layout of k3s on its agents, with the kubelet and containerd of the other profiles: the service that runs the kubelet,
+# the socket and directories of containerd, and the directories of drop-ins. The control plane stays kubeadm's.
+k3s_layout() { # MACHINE
+    local disk=$work/$1 agent=/var/lib/rancher/k3s/agent units=$work/$1/etc/systemd/system
+    mkdir -p "$disk$agent/etc/kubelet.conf.d" "$disk$agent/etc/containerd/certs.d"
+    [ "$1" != "$FIRST_CONTROL_PLANE" ] || return 0
+    mv "$units/kubelet.service" "$units/k3s-agent.service"
+    mv "$units/kubelet.service.d" "$units/k3s-agent.service.d"
+    rm "$units/multi-user.target.wants/kubelet.service"
+    ln -s /etc/systemd/system/k3s-agent.service "$units/multi-user.target.wants/"
+    sed -i "s#^ExecStart=/usr/bin/kubelet .*#& --config-dir=$agent/etc/kubelet.conf.d#" "$units/k3s-agent.service.d/10-kubeadm.conf"
+    sed -i -e "s#/etc/containerd/certs.d#$agent/etc/containerd/certs.d#" \
+        -e "s#^version = 2#&\nroot = \"$agent/containerd\"\nstate = \"/run/k3s/containerd\"#" "$disk/etc/containerd/config.toml"
+    printf '[grpc]\n  address = "%s"\n' "$(socket_of "$1")" >>"$disk/etc/containerd/config.toml"
 }
 
 # A container has neither boot loader nor kernel of its own: the arguments of the simulated boot loader are in
@@ -172,7 +199,7 @@ is_up() { inside "$1" ctr version >/dev/null 2>&1; }
 
 kubeadm_config() { # MACHINE
     sed -e "s#@ADDRESS@#$(address "$1")#g" -e "s#@NAME@#$1#g" -e "s#@ENDPOINT@#$(endpoint):6443#g" \
-        -e "s#@CERTIFICATE_KEY@#$CERTIFICATE_KEY#g" \
+        -e "s#@SOCKET@#$(socket_of "$1")#g" -e "s#@CERTIFICATE_KEY@#$CERTIFICATE_KEY#g" \
         -e "s#@VERSION@#$KUBERNETES_VERSION#g" -e "s#@REPOSITORY@#$IMAGE_REPOSITORY#g" -e "s#@TOKEN@#$JOIN_TOKEN#g" \
         -e "s#@SERVICES@#$SERVICE_SUBNET#g" "e2e/cluster/machine-files/$2"
 }

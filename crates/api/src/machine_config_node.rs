@@ -114,6 +114,12 @@ const STEPS: [(&str, &str, &str); 10] = [
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["configVersion", "node", "pool"]))]
 pub struct MachineConfigNodeSpec {
+    /// The image that the node should run. Only definitions of clusters with the feature gate
+    /// `ImageModeStatusReporting` have it.
+    #[schemars(skip)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_image: Option<DesiredConfigImage>,
+
     /// The configuration that the node should run.
     #[serde(deserialize_with = "null_is_default")]
     pub config_version: DesiredConfigVersion,
@@ -125,6 +131,14 @@ pub struct MachineConfigNodeSpec {
     /// The node's pool.
     #[serde(deserialize_with = "null_is_default")]
     pub pool: ObjectName,
+}
+
+/// The image that a node should run, by digest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DesiredConfigImage {
+    #[serde(deserialize_with = "null_is_default")]
+    pub desired_image: String,
 }
 
 /// Names another object.
@@ -156,6 +170,11 @@ pub struct MachineConfigNodeStatus {
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
     #[schemars(schema_with = "schema::conditions", extend("maxItems" = 20))]
     pub conditions: Vec<Condition>,
+
+    /// The images of the node. Only definitions of clusters with the feature gate `ImageModeStatusReporting` have it.
+    #[schemars(skip)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_image: Option<ConfigImageStatus>,
 
     /// The configuration of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,6 +223,16 @@ pub struct ConfigVersionStatus {
     #[serde(deserialize_with = "null_is_default")]
     #[schemars(length(max = 253), extend("x-kubernetes-validations" = [schema::subdomain_rule()]))]
     pub desired: String,
+}
+
+/// The current and the desired image of a node, by digest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConfigImageStatus {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current_image: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub desired_image: Option<String>,
 }
 
 /// The release images that a node serves itself.

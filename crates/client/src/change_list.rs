@@ -114,7 +114,15 @@ fn spec_fields(changes: &ConfigDiff) -> impl Iterator<Item = ChangeLine> {
 
 fn file_details(file: &FileChange) -> String {
     let mut details = Vec::new();
-    if let Some(change) = &file.contents {
+    if file.secret {
+        // Neither sizes nor hashes: those of a short secret can be guessed.
+        if file.contents.is_some() {
+            details.push(match file.kind {
+                ChangeKind::Changed => "secret changed".to_owned(),
+                ChangeKind::Added | ChangeKind::Removed => "value of a Secret".to_owned(),
+            });
+        }
+    } else if let Some(change) = &file.contents {
         let summary = |contents: &ContentsSummary| {
             let hash: String = contents.sha256.chars().take(12).collect();
             format!("{} bytes sha256:{hash}", contents.size)

@@ -180,9 +180,25 @@ pub async fn sources(client: &Client) -> Result<ClusterSources, ReadError> {
     Ok(ClusterSources { objects, current })
 }
 
-/// Returns the remote contents that the controllers have fetched. Without permission to read them there are none, so a
-/// plan reports that they are not fetched.
+/// Returns the remote contents that the controllers have fetched, and the versions of Secrets. Without permission to read
+/// them there are none, so a plan reports that they are not known.
 async fn contents(client: &Client, configs: &[MachineConfig]) -> Result<Vec<Manifest>, ReadError> {
+    let mut all = fetched_contents(client, configs).await?;
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), names::NAMESPACE);
+    let versions = api.get_opt(names::config_map::SECRET_VERSIONS).await;
+    if let Some(versions) = versions.ok().flatten() {
+        all.push(config_map(&versions)?);
+    }
+    Ok(all)
+}
+
+fn config_map(found: &ConfigMap) -> Result<Manifest, ReadError> {
+    let mut manifest = manifest("ConfigMap", found)?;
+    "v1".clone_into(&mut manifest.api_version);
+    Ok(manifest)
+}
+
+async fn fetched_contents(client: &Client, configs: &[MachineConfig]) -> Result<Vec<Manifest>, ReadError> {
     let refers = |config: &MachineConfig| {
         let ignition = config.spec.config.as_ref();
         ignition.is_some_and(|ignition| {
@@ -204,12 +220,7 @@ async fn contents(client: &Client, configs: &[MachineConfig]) -> Result<Vec<Mani
         .await
         .map(|list| list.items)
         .unwrap_or_default();
-    let manifests = found.iter().map(|stored| {
-        let mut manifest = manifest("ConfigMap", stored)?;
-        "v1".clone_into(&mut manifest.api_version);
-        Ok(manifest)
-    });
-    manifests.collect()
+    found.iter().map(config_map).collect()
 }
 
 /// Whether the generated configs depend on the versions of the nodes.

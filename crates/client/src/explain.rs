@@ -3,6 +3,7 @@
 use mco_ignition::{KernelArgumentList, MergedItem};
 use serde::Serialize;
 
+use mco_core::config::node_files;
 use mco_core::config::provenance::{Contribution, SpecField};
 use mco_core::config::render::Rendered;
 use mco_core::generators::generated::Origins;
@@ -44,6 +45,7 @@ pub fn explain(rendered: &Rendered) -> Vec<Explanation> {
         .items()
         .filter_map(|item| explain_item(rendered, item))
         .collect();
+    all.extend(node_files(rendered));
     all.extend(list_elements(rendered));
     all.extend(spec_fields(rendered));
     all
@@ -74,6 +76,25 @@ pub fn explain_named(rendered: &Rendered, name: &str) -> Vec<Explanation> {
         one.name == name || one.name.starts_with(&of_unit) && one.section != "file" || one.section == name
     };
     explain(rendered).into_iter().filter(matches).collect()
+}
+
+/// Returns the provenance of files that differ between nodes, of which the config itself has only a list.
+fn node_files(rendered: &Rendered) -> impl Iterator<Item = Explanation> {
+    let listed = node_files::listed(&rendered.config.ignition).into_iter();
+    listed.map(|file| Explanation {
+        section: "file",
+        name: file.path,
+        from: vec![ConfigPart {
+            machine_config: file.machine_config,
+            fields: vec![match file.secret {
+                Some(secret) => format!("value of Secret {secret}"),
+                None => "contents with values of the node".to_owned(),
+            }],
+            made_from: None,
+        }],
+        overridden: Vec::new(),
+        removed_by: None,
+    })
 }
 
 fn explain_item(rendered: &Rendered, item: &MergedItem) -> Option<Explanation> {

@@ -13,7 +13,7 @@ use mco_api::vocabulary::conditions::machine_config_node as step;
 use mco_api::vocabulary::conditions::{pool as condition, status};
 use serde::Serialize;
 
-use mco_core::rollout::pool_status::NodeCounts;
+use mco_core::rollout::pool_status::{NodeCounts, NodeReports};
 use mco_core::rollout::target::reached_target;
 use mco_core::rollout::{HeldReason, NodeView, PoolView, RolloutView, plan_pool};
 
@@ -133,7 +133,11 @@ fn of_pool(
     now: Timestamp,
 ) -> PoolOverview {
     let plan = plan_pool(view, pool);
-    let counts = NodeCounts::of(pool, reached_target(pool.pool, &pool.layering).as_ref());
+    let counts = NodeCounts::of(
+        pool,
+        reached_target(pool.pool, &pool.layering).as_ref(),
+        NodeReports::Annotations,
+    );
     let conditions = pool
         .pool
         .status
@@ -257,8 +261,14 @@ fn describe_step(node: &str, at: &Condition) -> String {
         (step::CORDONED, true) => "is cordoned",
         (step::DRAINED, false) => "is being drained",
         (step::DRAINED, true) => "is drained",
-        (step::APPLIED_FILES_AND_OS, false) => "is applying its new config",
-        (step::APPLIED_FILES_AND_OS, true) => "has applied its new config",
+        (step::IMAGE_PULLED_FROM_REGISTRY, false) => "is pulling its new image",
+        (step::IMAGE_PULLED_FROM_REGISTRY, true) => "has pulled its new image",
+        (step::APPLIED_FILES_AND_OS | step::APPLIED_FILES | step::APPLIED_OS_IMAGE, false) => {
+            "is applying its new config"
+        }
+        (step::APPLIED_FILES_AND_OS | step::APPLIED_FILES | step::APPLIED_OS_IMAGE, true) => {
+            "has applied its new config"
+        }
         (step::UPDATE_POST_ACTION_COMPLETE, true) => "has completed its post-update actions",
         (step::REBOOTED_NODE, false) => "is rebooting",
         (step::REBOOTED_NODE | step::RESUMED, true) => "has rebooted",

@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mco_api::MachineConfigPool;
-use mco_api::vocabulary::annotations::{PAUSED_FOR_SWITCH, SWITCH_OVERRIDES, node as annotation};
+use mco_api::vocabulary::annotations::{
+    NODE_VALUES, PAUSED_FOR_SWITCH, SECRET_FILES, SWITCH_OVERRIDES, node as annotation,
+};
 use mco_api::vocabulary::finalizers::RENDERED_CONFIG_IN_USE;
 use mco_api::vocabulary::names::{self, component};
 use mco_api::vocabulary::node_state;
@@ -70,6 +72,18 @@ fn why_unsettled(node: &NodeView<'_>) -> Option<String> {
         return Some(format!("is {}{reason}", node.state));
     }
     (node.cordon() == Cordon::Ours).then(|| "is cordoned by its last update".to_owned())
+}
+
+/// Returns the MachineConfigs that another implementation renders into something else: it would write their placeholders
+/// to nodes, and remove their files with Secrets.
+pub fn not_portable<'a>(configs: impl IntoIterator<Item = &'a ObjectMeta>) -> Vec<String> {
+    let differs = |config: &&ObjectMeta| {
+        let annotation = |key: &str| config.annotations.as_ref()?.get(key).map(String::as_str);
+        annotation(SECRET_FILES).is_some_and(|value| !value.is_empty())
+            || annotation(NODE_VALUES) == Some("true")
+    };
+    let configs = configs.into_iter().filter(differs);
+    configs.filter_map(|config| config.name.clone()).collect()
 }
 
 /// Returns the merge patch that pauses a pool; `None` if it is paused.
@@ -229,6 +243,22 @@ mod tests {
         serde_json::from_value(json!({
             "metadata": {"name": "n", "annotations": annotations}, "spec": {"unschedulable": unschedulable}}))
         .unwrap()
+    }
+
+    #[test]
+    fn placeholders_would_be_written_by_another_implementation() {
+        let config = |name: &str, key: &str, value: &str| ObjectMeta {
+            name: Some(name.to_owned()),
+            annotations: Some([(key.to_owned(), value.to_owned())].into()),
+            ..ObjectMeta::default()
+        };
+        let all = [
+            config("50-secret", SECRET_FILES, "[]"),
+            config("50-values", NODE_VALUES, "true"),
+            config("50-off", NODE_VALUES, "false"),
+            config("50-other", "example.com/a", "true"),
+        ];
+        assert_eq!(not_portable(&all), ["50-secret", "50-values"]);
     }
 
     #[test]

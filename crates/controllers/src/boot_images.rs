@@ -14,7 +14,6 @@ use mco_api::foreign::machine_set::{ControlPlaneMachineSet, MachineSet, MachineS
 use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
 use mco_api::vocabulary::annotations;
 use mco_api::vocabulary::names::{self, CLUSTER_VERSION, config_map};
-use mco_core::config::feature_gates::FeatureGates;
 use mco_core::generators::boot_images::installed_version;
 use mco_core::generators::boot_images::machine_sets::{
     self, BootImageDecision, BootImageInputs, BootImageUpdate, MachineSetKind, MachineSetView,
@@ -29,6 +28,7 @@ use tracing::{debug, info, warn};
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::feature_gates;
 
 const MANAGER: FieldManager = FieldManager::new("machine-config-controller-boot-images");
 const USER_DATA: &str = "userData";
@@ -145,9 +145,7 @@ fn gather(ctx: &Context) -> Result<Option<BootImageSources>, Error> {
     ) else {
         return Ok(None);
     };
-    let gates = ctx.stores.feature_gates.get(names::SINGLETON);
-    let gates = FeatureGates::in_force(gates.as_deref(), &config, ctx.options.release_version.as_deref());
-    let control_plane = gates.is_ok_and(|gates| gates.is_enabled(CONTROL_PLANE_GATE));
+    let control_plane = feature_gates::in_force(ctx).is_enabled(CONTROL_PLANE_GATE);
     let infrastructure = config.spec.infra.as_ref();
     let Some(choice) = managed::status(&settings, infrastructure, control_plane) else {
         return Ok(None);

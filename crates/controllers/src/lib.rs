@@ -14,6 +14,7 @@ mod disruption_policy;
 mod drain;
 mod error;
 mod events;
+mod feature_gates;
 mod gates;
 mod generated_configs;
 mod generators;

@@ -8,7 +8,7 @@ use kube::api::DeleteParams;
 use mco_api::MachineConfigNode;
 use mco_api::machine_config_node::{DesiredConfigVersion, MachineConfigNodeSpec, NOT_YET_SET, ObjectName};
 use mco_api::vocabulary::conditions::machine_config_node as condition;
-use mco_core::rollout::NodeView;
+use mco_core::rollout::{NodeView, image_mode_status};
 use mco_runtime::patch::{self, unless_gone};
 use mco_runtime::{FieldManager, Requeue, is_already_exists};
 use serde_json::json;
@@ -17,6 +17,7 @@ use tracing::debug;
 use crate::context::Context;
 use crate::drain;
 use crate::error::Error;
+use crate::feature_gates;
 use crate::rollout;
 
 const MANAGER: FieldManager = FieldManager::new("machine-config-controller-nodes");
@@ -99,6 +100,10 @@ fn wanted(ctx: &Context, node: &Node) -> MachineConfigNodeSpec {
     };
     let pool = ctx.membership.of_node(view.name).pool.unwrap_or_default();
     MachineConfigNodeSpec {
+        config_image: image_mode_status::desired_image(
+            feature_gates::image_mode_status(ctx),
+            view.desired_image,
+        ),
         node: ObjectName {
             name: view.name.to_owned(),
         },

@@ -33,6 +33,7 @@ use tracing::{debug, info, warn};
 use crate::context::Context;
 use crate::error::Error;
 use crate::events::Reporter;
+use crate::feature_gates;
 use crate::policies;
 use crate::render_state::RenderResult;
 use crate::target::{self, PendingRender};
@@ -546,6 +547,7 @@ fn assess(ctx: &Context, snapshot: &PoolSnapshot, pool: &PoolView<'_>, plan: &Po
     let inputs = PoolStatusInputs {
         plan: Some(plan),
         machine_config_nodes,
+        image_mode_status: feature_gates::image_mode_status(ctx),
         certificates,
         os_image_stream: stream.as_deref(),
         render,

@@ -8,6 +8,8 @@ use kube::Api;
 use kube::api::PartialObjectMeta;
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations;
+use mco_api::vocabulary::names::{NAMESPACE, config_map};
+use mco_core::config::node_files::SecretVersions;
 use mco_core::config::parsed_config::SourceConfig;
 use mco_core::config::remote::RemoteContents;
 use mco_core::config::rendered_configs;
@@ -67,7 +69,7 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
     let config = match configs.get_opt(&name).await {
         Ok(Some(mut config)) => {
             config.metadata.managed_fields = None;
-            parse(config, ctx.contents.known()).await
+            parse(config, contents_of(&ctx)).await
         }
         // The watch of metadata reports the deletion.
         Ok(None) => return Ok(Requeue::OnChange),
@@ -89,6 +91,28 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
     let old = ctx.sources.sources.write().insert(name.clone(), source.clone());
     enqueue_dependents(&ctx, &name, old.as_ref(), Some(&source));
     Ok(Requeue::OnChange)
+}
+
+/// Returns what is known about remote contents and about the versions of Secrets.
+fn contents_of(ctx: &Context) -> RemoteContents {
+    let key = format!("{NAMESPACE}/{}", config_map::SECRET_VERSIONS);
+    let published = ctx.stores.secret_versions.get(&key);
+    let versions = published.as_deref().map(SecretVersions::of_config_map);
+    ctx.contents.known().with_secrets(versions.unwrap_or_default())
+}
+
+/// Enqueues the sources whose files have values of Secrets.
+pub(crate) fn enqueue_with_secrets(ctx: &Context) {
+    for (name, source) in ctx.sources.sources.read().iter() {
+        let config = source.config.as_ref().ok();
+        if config.is_some_and(|config| annotation(&config.object, annotations::SECRET_FILES).is_some()) {
+            ctx.queues.sources.enqueue(name.clone());
+        }
+    }
+}
+
+fn annotation<'c>(config: &'c MachineConfig, key: &str) -> Option<&'c String> {
+    config.metadata.annotations.as_ref()?.get(key)
 }
 
 /// Parses on another thread, because a large config would block the others.
@@ -133,10 +157,19 @@ fn enqueue_dependents(ctx: &Context, name: &str, old: Option<&CachedSource>, new
     let same = |old: &MachineConfig, new: &MachineConfig| {
         old.spec == new.spec
             && old.metadata.labels == new.metadata.labels
-            && generated_by(old) == generated_by(new)
+            && [
+                annotations::GENERATED_BY_CONTROLLER_VERSION,
+                annotations::SECRET_FILES,
+                annotations::NODE_VALUES,
+            ]
+            .iter()
+            .all(|key| annotation(old, key) == annotation(new, key))
+    };
+    let is_complete = |config: &SourceConfig| {
+        config.remote.is_empty() && annotation(&config.object, annotations::SECRET_FILES).is_none()
     };
     let same_contents = |old: &SourceConfig, new: &SourceConfig| {
-        (old.remote.is_empty() && new.remote.is_empty())
+        (is_complete(old) && is_complete(new))
             || (old.parsed == new.parsed && old.is_pending == new.is_pending)
     };
     match (&old_config, &new_config) {
@@ -147,11 +180,4 @@ fn enqueue_dependents(ctx: &Context, name: &str, old: Option<&CachedSource>, new
             ctx.enqueue_renders_selecting(new.object.metadata.labels.as_ref());
         }
     }
-}
-
-/// Returns the version of the controller that generated a config. Renders depend on it, because they reject generated
-/// configs of another version.
-fn generated_by(config: &MachineConfig) -> Option<&String> {
-    let all = config.metadata.annotations.as_ref()?;
-    all.get(annotations::GENERATED_BY_CONTROLLER_VERSION)
 }

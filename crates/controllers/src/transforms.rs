@@ -71,13 +71,14 @@ pub(crate) fn node(node: &mut Node) {
     }
 }
 
-/// Keeps what a pool's status shows, which is failures and pinned images.
+/// Keeps what a pool's status shows, which is updates, failures and pinned images.
 pub(crate) fn machine_config_node(node: &mut MachineConfigNode) {
     without_managed_fields(node);
     if let Some(status) = &mut node.status {
+        let kept = [condition::UPDATED, condition::NODE_DEGRADED];
         status
             .conditions
-            .retain(|entry| entry.type_ == condition::NODE_DEGRADED);
+            .retain(|entry| kept.contains(&entry.type_.as_str()));
         status.irreconcilable_changes.clear();
         status.internal_release_image = None;
     }

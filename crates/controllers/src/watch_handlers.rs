@@ -8,6 +8,7 @@ use kube::Resource;
 use kube::api::PartialObjectMeta;
 use kube::core::object::HasSpec;
 use mco_api::foreign::cluster_version::ClusterVersion;
+use mco_api::foreign::feature_gate::FeatureGate;
 use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::foreign::scheduler::Scheduler;
 use mco_api::machine_config_pool::MachineConfigPoolSpec;
@@ -28,6 +29,7 @@ use mco_core::generators::generated::Generator;
 use mco_core::generators::kubelet::profile;
 use mco_core::pipeline::BaseConfigs;
 use mco_core::rollout::control_plane::is_control_plane_node;
+use mco_core::rollout::image_mode_status::ImageModeStatus;
 use mco_core::rollout::policy::selects;
 use mco_core::rollout::{ContestedNode, PlannedEvent, changes};
 use mco_runtime::{ObjectChange, object_name};
@@ -36,6 +38,7 @@ use tracing::warn;
 use crate::boot_image_events;
 use crate::context::Context;
 use crate::events::Reporter;
+use crate::feature_gates;
 use crate::membership::IgnoredClaim;
 use crate::policies;
 use crate::rollout;
@@ -330,8 +333,14 @@ pub(crate) fn machine_config_node(ctx: &Context, change: &ObjectChange<'_, Machi
     if spec(change.old) != spec(change.new) {
         ctx.queues.machine_config_nodes.enqueue(name.as_str());
     }
+    let is_counted = feature_gates::image_mode_status(ctx) == ImageModeStatus::On;
     let reported = |node: Option<&Arc<MachineConfigNode>>| {
         let status = node.and_then(|node| node.status.clone()).unwrap_or_default();
+        let updated = status
+            .conditions
+            .iter()
+            .any(|entry| entry.type_ == condition::UPDATED && entry.status == "True");
+        let reached = is_counted.then_some((updated, status.config_version, status.config_image));
         let failures = status
             .conditions
             .into_iter()
@@ -339,13 +348,25 @@ pub(crate) fn machine_config_node(ctx: &Context, change: &ObjectChange<'_, Machi
         let failures = failures
             .map(|entry| (entry.status, entry.message))
             .collect::<Vec<_>>();
-        (failures, status.pinned_image_sets)
+        (failures, status.pinned_image_sets, reached)
     };
     if reported(change.old) != reported(change.new)
         && let Some(pool) = ctx.membership.of_node(&name).pool
     {
         ctx.queues.rollout.enqueue(pool);
     }
+}
+
+/// The gates decide which steps MachineConfigNodes have and how pools count their nodes.
+pub(crate) fn feature_gate(ctx: &Context, _: &ObjectChange<'_, FeatureGate>) {
+    ctx.queues.generators.enqueue(Generator::Templates);
+    boot_image_events::configuration(ctx);
+    for node in ctx.stores.nodes.all() {
+        ctx.queues
+            .machine_config_nodes
+            .enqueue(object_name(&node.metadata));
+    }
+    ctx.enqueue_all_rollouts();
 }
 
 pub(crate) fn controller_config(ctx: &Context, change: &ObjectChange<'_, ControllerConfig>) {

@@ -34,6 +34,7 @@ use tokio::task::JoinSet;
 use crate::boot_image_events;
 use crate::context::Context;
 use crate::error::Error;
+use crate::source_cache;
 use crate::transforms::{machine_config_node, node, without_managed_fields};
 use crate::watch_handlers::{self as on, spec_or_metadata_changed};
 
@@ -94,6 +95,9 @@ watched_kinds! {
     /// The operating system images of the release.
     os_images: ConfigMap = in_namespace(names::NAMESPACE, config_map::OS_IMAGE_URL), without_managed_fields,
         |ctx, _| ctx.queues.os_streams.enqueue(());
+    /// The versions of the Secrets that MachineConfigs have written to nodes.
+    secret_versions: ConfigMap = in_namespace(names::NAMESPACE, config_map::SECRET_VERSIONS), without_managed_fields,
+        |ctx, _| source_cache::enqueue_with_secrets(ctx);
     /// The metadata of the release's boot images.
     boot_images: ConfigMap = in_namespace(names::NAMESPACE, config_map::BOOT_IMAGES), without_managed_fields,
         |ctx, change| boot_image_events::source(ctx, "BootImageConfigMap", change);
@@ -113,10 +117,7 @@ watched_kinds! {
     cluster_image_policies: ClusterImagePolicy = everywhere, without_managed_fields, registries;
     image_policies: ImagePolicy = everywhere, without_managed_fields, registries;
     cluster_versions: ClusterVersion = named(CLUSTER_VERSION), without_managed_fields, on::cluster_version;
-    feature_gates: FeatureGate = named(SINGLETON), without_managed_fields, |ctx, change| {
-        base_configs(ctx, change);
-        boot_image_events::configuration(ctx);
-    };
+    feature_gates: FeatureGate = named(SINGLETON), without_managed_fields, on::feature_gate;
     api_servers: APIServer = named(SINGLETON), without_managed_fields, base_configs;
     pull_secrets: PartialObjectMeta<Secret> =
         in_namespace(names::CONFIG_NAMESPACE, secret::PULL_SECRET), without_managed_fields, base_configs;
@@ -149,6 +150,7 @@ impl WatchStores {
             os_builds: self.os_builds.keep_last_readable(),
             os_streams: self.os_streams.keep_last_readable(),
             os_images: self.os_images.keep_last_readable(),
+            secret_versions: self.secret_versions.keep_last_readable(),
             cluster_versions: self.cluster_versions.keep_last_readable(),
             feature_gates: self.feature_gates.keep_last_readable(),
             api_servers: self.api_servers.keep_last_readable(),

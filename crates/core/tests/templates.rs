@@ -696,8 +696,9 @@ fn our_own_tree_is_complete_commented_and_presumes_no_product() {
     let root = mco_testkit::repository_root().join("templates");
     for path in tree.paths() {
         let text = std::fs::read_to_string(root.join(path)).unwrap();
+        // An empty file removes one of a more general layer.
         assert!(
-            text.lines().any(|line| line.starts_with("# ")),
+            text.is_empty() || text.lines().any(|line| line.trim_start().starts_with("# ")),
             "{path} has no comment"
         );
     }
@@ -715,9 +716,9 @@ fn a_proxy_file_has_only_what_is_set() {
     assert_eq!(lines, ["HTTP_PROXY=http://proxy:3128", "NO_PROXY=.local,%20"]);
 }
 
-/// Returns the environment that the kubelet's pre-start script writes, with the credential provider file at another
-/// path.
-fn environment_of_kubelet(configs: &[TemplateConfig], description: &Path) -> String {
+/// Returns the environment that the kubelet's pre-start script writes, with the credential provider's description and
+/// program in other directories.
+fn environment_of_kubelet(configs: &[TemplateConfig], description: &Path, programs: &Path) -> String {
     let script = templates::base_file(configs, "worker", "/usr/local/sbin/kubelet-runtime-endpoint.sh");
     let script = script
         .unwrap()
@@ -725,6 +726,10 @@ fn environment_of_kubelet(configs: &[TemplateConfig], description: &Path) -> Str
         .replace(
             "/etc/kubernetes/credential-providers/ecr-credential-provider.yaml",
             description.to_str().unwrap(),
+        )
+        .replace(
+            "/usr/libexec/kubelet-image-credential-provider-plugins/",
+            &format!("{}/", programs.to_str().unwrap()),
         );
     let ran = Command::new("sh").arg("-c").arg(script).output().unwrap();
     assert!(ran.status.success(), "{ran:?}");
@@ -734,16 +739,38 @@ fn environment_of_kubelet(configs: &[TemplateConfig], description: &Path) -> Str
 #[test]
 fn a_kubelet_uses_credential_providers_that_are_described_on_its_machine() {
     let variable = "KUBELET_CRIO_IMAGE_CREDENTIAL_PROVIDER_FLAGS";
-    let described = mco_testkit::repository_root().join("Cargo.toml");
-    let missing = mco_testkit::repository_root().join("no such file");
-    for (platform, description, is_told) in [
-        (json!({"type": "None"}), &described, false),
-        (json!({"type": "AWS", "aws": {"region": "x"}}), &missing, false),
-        (json!({"type": "AWS", "aws": {"region": "x"}}), &described, true),
+    let directory = tempfile::tempdir().unwrap();
+    let described = directory.path().join("ecr-credential-provider.yaml");
+    let missing = directory.path().join("none.yaml");
+    std::fs::write(&described, "").unwrap();
+    std::os::unix::fs::symlink("/bin/true", directory.path().join("ecr-credential-provider")).unwrap();
+    let here = directory.path();
+    let elsewhere = here.join("none");
+    for (platform, description, programs, is_told) in [
+        (json!({"type": "None"}), &described, here, false),
+        (
+            json!({"type": "AWS", "aws": {"region": "x"}}),
+            &missing,
+            here,
+            false,
+        ),
+        // A kubelet without the program ends.
+        (
+            json!({"type": "AWS", "aws": {"region": "x"}}),
+            &described,
+            elsewhere.as_path(),
+            false,
+        ),
+        (
+            json!({"type": "AWS", "aws": {"region": "x"}}),
+            &described,
+            here,
+            true,
+        ),
     ] {
         let config = controller_config(&platform, "HighlyAvailableArbiter");
         let configs = render(&config, &TemplateTree::embedded()).unwrap();
-        let environment = environment_of_kubelet(&configs, description);
+        let environment = environment_of_kubelet(&configs, description, programs);
         assert!(
             environment.starts_with("KUBELET_RUNTIME_ENDPOINT=unix:///run/"),
             "{environment}"

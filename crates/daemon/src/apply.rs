@@ -43,6 +43,8 @@ pub struct ApplyRequest<'a> {
 pub enum Circumstances {
     /// A running node of a cluster.
     Cluster,
+    /// A running node of a hosted cluster. Its config also has the certificates, which nothing else syncs.
+    Hosted,
     /// There is no cluster. Directories and links may change, because no other component will create them.
     Standalone,
     /// There is no cluster yet, and the machine's own tools may be older than its image.
@@ -177,7 +179,9 @@ pub fn prepare<'a>(
     diff.files.retain(|file| file.path != paths::KUBELET_CA);
     let live_content = match request.circumstances {
         Circumstances::Cluster => LiveContentSource::FromCluster,
-        Circumstances::Standalone | Circumstances::FirstBoot => LiveContentSource::FromConfig,
+        Circumstances::Hosted | Circumstances::Standalone | Circumstances::FirstBoot => {
+            LiveContentSource::FromConfig
+        }
     };
     let plan = plan::plan(machine, old, new, live_content, request.custody)?;
     let guarded = guarded_paths::refused(machine, &plan, request)?;
@@ -300,7 +304,7 @@ pub fn reboot(machine: &Machine, because: &str) -> Result<Reboot, ConfigApplyErr
 
 /// Returns the difference of two configs, with the pool's built image in place of the config's own.
 pub fn difference(old: &NodeConfig, new: &NodeConfig) -> ConfigDiff {
-    let mut difference = diff::diff(old, new);
+    let mut difference = diff::diff(&old.on_this_node(), &new.on_this_node());
     let (before, after) = (old.os_image(), new.os_image());
     difference.os_image = (before != after).then(|| Replaced {
         old: before.to_owned(),
@@ -326,7 +330,11 @@ fn refuse_built_image(machine: &Machine, new: &NodeConfig) -> Result<(), OsError
 fn obstacles(request: &ApplyRequest<'_>) -> Vec<Problem> {
     let mut obstacles = reconcilable::obstacles(request.old, request.new, request.overrides);
     // No installation has created the directories and links of an adopted machine.
-    if request.circumstances != Circumstances::Cluster || !request.custody.is_installed() {
+    let is_node = matches!(
+        request.circumstances,
+        Circumstances::Cluster | Circumstances::Hosted
+    );
+    if !is_node || !request.custody.is_installed() {
         obstacles.retain(|problem| {
             !["spec.config.storage.directories", "spec.config.storage.links"].contains(&problem.path.as_str())
         });

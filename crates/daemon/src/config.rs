@@ -11,6 +11,8 @@ use mco_ignition::ParseError;
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::node_files::ResolvedFiles;
+
 /// The name of the config of a machine that no config was ever applied to.
 pub const EMPTY: &str = "mco-empty-mc";
 
@@ -19,6 +21,9 @@ pub struct NodeConfig {
     pub parsed: ParsedConfig,
     /// The pool's built image, if it has one. It replaces the config's own image.
     pub built_image: Option<String>,
+    /// What the node has in the files that differ between the nodes of its pool. They are then among the files of the
+    /// parsed config, and never in the object. `None` until they are known.
+    pub node_files: Option<ResolvedFiles>,
 }
 
 #[derive(Debug, Error)]
@@ -44,6 +49,7 @@ impl NodeConfig {
         Ok(Self {
             parsed: ParsedConfig::applicable(object)?,
             built_image: None,
+            node_files: None,
         })
     }
 
@@ -57,6 +63,7 @@ impl NodeConfig {
                 ..ParsedConfig::default()
             },
             built_image: None,
+            node_files: None,
         }
     }
 

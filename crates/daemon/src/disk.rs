@@ -8,7 +8,7 @@ use mco_host::{FsError, Root, RootedPath};
 use thiserror::Error;
 
 use crate::config::NodeConfig;
-use crate::paths;
+use crate::{node_files, paths};
 
 /// The size limit. A rendered config fits into 1.5 MiB; applied Ignition documents may be larger.
 const LARGEST_CONFIG: u64 = 64 << 20;
@@ -35,6 +35,7 @@ pub fn current_config(root: &Root) -> Result<Option<NodeConfig>, DiskError> {
         path: paths::CURRENT_CONFIG,
         source,
     })?;
+    let config = config.with_recorded_files(node_files::recorded(root)?);
     Ok(Some(config.with_built_image(current_image(root)?)))
 }
 

@@ -20,6 +20,7 @@ pub mod hooks;
 pub mod images;
 pub mod live;
 pub mod member;
+pub mod node_files;
 pub mod once;
 pub mod os_change;
 pub mod os_stage;

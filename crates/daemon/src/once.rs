@@ -1,6 +1,6 @@
 //! Applies a config to a machine without a cluster. Idempotent.
 
-use mco_core::config::disruption::DisruptionPolicy;
+use mco_core::config::disruption::{Cost, DisruptionPolicy};
 use mco_core::config::reconcilable::Overrides;
 use mco_host::os::OsChange;
 use mco_host::{FsError, Machine, PowerError, Reboot, RootedPath};
@@ -13,6 +13,7 @@ use crate::custody::Custody;
 use crate::disk::{self, DiskError};
 use crate::guard;
 use crate::paths;
+use crate::plan::PlanStep;
 use crate::transaction::{self, Checkpoints, Journal, Recovered, TransactionError, TransactionFailure};
 use crate::validate::{Mismatch, ValidateError};
 
@@ -86,29 +87,79 @@ pub fn apply(
 ) -> Result<OnceOutcome, OnceError> {
     let _lock = lock(machine)?;
     let owed = settle_past(machine, checkpoints)?;
-    let waiting = match &owed {
-        Some(_) => transaction::read_journal(&machine.root).map_err(TransactionFailure::from)?,
-        None => None,
-    };
     let old = disk::current_config(&machine.root)?.unwrap_or_else(NodeConfig::empty);
     // Without a cluster nothing is declared: the starting point is the record on disk, or nothing.
     let custody = match Custody::of(&machine.root)? {
         Custody::Adopted => Custody::Adopted,
         Custody::Installed | Custody::Declared => Custody::Installed,
     };
-    let request = ApplyRequest {
+    let change = ConfigChange {
         old: &old,
         new,
-        policy: &DisruptionPolicy::default(),
-        overrides: Overrides::default(),
         circumstances: Circumstances::Standalone,
-        reboot_owed: owed.as_deref(),
-        pending_os: waiting.as_ref().and_then(|journal| journal.os.as_ref()),
         custody,
+        reboot_owed: owed.as_deref(),
+        steps: Vec::new(),
     };
-    let prepared = apply::prepare(machine, &request)?;
+    apply_change(machine, change, reboots, checkpoints)
+}
+
+/// A change from one config to another, of a machine whose earlier changes are settled.
+#[derive(Debug)]
+pub(crate) struct ConfigChange<'a> {
+    pub old: &'a NodeConfig,
+    pub new: &'a NodeConfig,
+    pub circumstances: Circumstances,
+    pub custody: Custody,
+    /// The reason of a reboot that is due regardless of this change.
+    pub reboot_owed: Option<&'a str>,
+    /// What is written in addition.
+    pub steps: Vec<PlanStep<'a>>,
+}
+
+impl ConfigChange<'_> {
+    /// Determines what the change costs. Changes nothing.
+    pub fn cost(&self, machine: &Machine) -> Result<Cost, OnceError> {
+        let waiting = self.waiting(machine)?;
+        let policy = DisruptionPolicy::default();
+        Ok(apply::prepare(machine, &self.request(&policy, waiting.as_ref()))?.cost)
+    }
+
+    /// Returns the change that waits for the reboot that is due.
+    fn waiting(&self, machine: &Machine) -> Result<Option<Journal>, OnceError> {
+        Ok(match self.reboot_owed {
+            Some(_) => transaction::read_journal(&machine.root).map_err(TransactionFailure::from)?,
+            None => None,
+        })
+    }
+
+    fn request<'b>(&'b self, policy: &'b DisruptionPolicy, waiting: Option<&'b Journal>) -> ApplyRequest<'b> {
+        ApplyRequest {
+            old: self.old,
+            new: self.new,
+            policy,
+            overrides: Overrides::default(),
+            circumstances: self.circumstances,
+            reboot_owed: self.reboot_owed,
+            pending_os: waiting.and_then(|journal| journal.os.as_ref()),
+            custody: self.custody,
+        }
+    }
+}
+
+/// Applies a change whose lock the caller holds.
+pub(crate) fn apply_change(
+    machine: &Machine,
+    mut change: ConfigChange<'_>,
+    reboots: RebootPolicy,
+    checkpoints: &dyn Checkpoints,
+) -> Result<OnceOutcome, OnceError> {
+    let steps = std::mem::take(&mut change.steps);
+    let waiting = change.waiting(machine)?;
+    let policy = DisruptionPolicy::default();
+    let prepared = apply::prepare(machine, &change.request(&policy, waiting.as_ref()))?;
     let superseded = match (
-        &owed,
+        change.reboot_owed,
         transaction::read_journal(&machine.root).map_err(TransactionFailure::from)?,
     ) {
         (Some(because), Some(journal))
@@ -116,7 +167,7 @@ pub fn apply(
                 && prepared.system_change().is_none_or(OsChange::repeats_replaced) =>
         {
             // The same config again, still waiting for the same reboot.
-            return finish(machine, &journal, because.clone(), reboots, 0, checkpoints);
+            return finish(machine, &journal, because.to_owned(), reboots, 0, checkpoints);
         }
         (_, journal) => journal,
     };
@@ -124,7 +175,7 @@ pub fn apply(
         // The pending change becomes the old state of this one.
         transaction::supersede(machine, &journal, checkpoints)?;
     }
-    let Some(journal) = apply::commit(machine, prepared, checkpoints)? else {
+    let Some(journal) = apply::commit(machine, prepared.with_steps(steps), checkpoints)? else {
         return Ok(OnceOutcome::Unchanged);
     };
     let changed = journal.paths();

@@ -15,6 +15,8 @@ pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
 pub const ENCAPSULATED_DONE: &str = "/etc/ignition-machine-config-encapsulated.json.bak";
 /// The MachineConfig the node was installed with.
 pub const INSTALLED_CONFIG: &str = "/etc/mcs-machine-config-content.json";
+/// The current MachineConfig of a node of a hosted cluster, in place of [`CURRENT_CONFIG`], which is empty there.
+pub const HOSTED_CONFIG: &str = "/etc/mcd-currentconfig.json";
 /// Presets written by Ignition; after the first sync the distribution's own apply again.
 pub const IGNITION_PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
 /// While it exists, validation is skipped and everything is applied again.
@@ -62,6 +64,9 @@ pub const LOCK: &str = "/run/machine-config-daemon/lock";
 pub const ADOPTION: &str = "/etc/machine-config-daemon/adoption.json";
 /// Exists on a machine that was released: it is not adopted again by itself. Specific to this implementation.
 pub const RELEASED: &str = "/etc/machine-config-daemon/released";
+/// What the node has in the files that differ between the nodes of its pool: values, and salted hashes of Secrets. Specific
+/// to this implementation.
+pub const NODE_FILES: &str = "/etc/machine-config-daemon/node-files.json";
 /// The certificates that the daemon has written, with their hashes. Specific to this implementation.
 pub const LIVE_RECORD: &str = "/etc/machine-config-daemon/live.json";
 

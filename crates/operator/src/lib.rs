@@ -22,6 +22,7 @@ pub mod profile;
 mod progress;
 mod report;
 mod run;
+pub mod secret_files;
 mod steps;
 mod watches;
 

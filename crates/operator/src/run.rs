@@ -34,6 +34,7 @@ use crate::pace::{RoundResult, SyncPace};
 use crate::profile::{self, BaseEvidence, ClusterProfile};
 use crate::progress::{SyncOutcome, SyncProgress, SyncResult, SyncStep};
 use crate::report::{self, Story};
+use crate::secret_files::{self, SecretEndpoint};
 use crate::steps::own_metrics::OwnMetrics;
 use crate::steps::rendering::{RenderingError, Rotation};
 use crate::steps::{
@@ -86,15 +87,17 @@ pub async fn run(
         let in_use = Arc::new(InUseIndex::default());
         let certificate = Arc::clone(&operator.certificate);
         let (following, stopping) = (Arc::clone(&in_use), ending.clone());
+        let secrets = SecretEndpoint::new(client.clone());
         let client = client.clone();
         tasks.spawn(async move { following.follow(client, stopping).await });
-        let serving = webhook::serve(listener, certificate, in_use, ending.clone());
+        let serving = webhook::serve(listener, certificate, in_use, secrets, ending.clone());
         tasks.spawn(async move {
             if let Err(error) = serving.await {
                 warn!("cannot serve the admission webhook: {error}");
             }
         });
     }
+    tasks.spawn(secret_files::publish(client.clone(), ending.clone()));
     if let Some(address) = operator.options.metrics_address {
         let listener = listen("scrapers of metrics", address).await?;
         let access = match operator.options.metrics_access {

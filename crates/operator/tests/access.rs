@@ -3,7 +3,7 @@
 
 use mco_api::machine_configuration::LogLevel;
 use mco_operator::IgnitionTokens;
-use mco_operator::manifests::{self, ManifestSettings};
+use mco_operator::manifests::{self, ManifestSettings, ParameterKinds};
 use mco_operator::profile::ClusterProfile;
 use serde_json::Value;
 
@@ -31,12 +31,14 @@ fn may(component: &str, request: &Request<'_>) -> bool {
         .find(|object| object["kind"] == "ClusterRole" && object["metadata"]["name"] == component)
         .unwrap();
     let mut rules = role["rules"].as_array().unwrap().iter();
-    rules.any(|rule| {
-        contains(rule, "apiGroups", request.group)
-            && contains(rule, "resources", request.resource)
-            && contains(rule, "verbs", request.verb)
-            && (rule["resourceNames"].is_null() || contains(rule, "resourceNames", request.name))
-    })
+    rules.any(|rule| allows(rule, request))
+}
+
+fn allows(rule: &Value, request: &Request<'_>) -> bool {
+    contains(rule, "apiGroups", request.group)
+        && contains(rule, "resources", request.resource)
+        && contains(rule, "verbs", request.verb)
+        && (rule["resourceNames"].is_null() || contains(rule, "resourceNames", request.name))
 }
 
 #[test]
@@ -116,6 +118,71 @@ fn the_operator_may_delete_the_machineconfig_of_an_image_whose_pool_has_opted_ou
     }
     assert!(!may_do("machine-config-daemon", "delete"));
     assert!(!may_do("machine-os-builder", "delete"));
+}
+
+/// Returns whether a rule of the operator's ClusterRole, or of its Role in the namespace, allows it.
+fn operator_may(namespace: &str, request: &Request<'_>) -> bool {
+    let objects = manifests::access(&ClusterProfile::default());
+    let rules = objects.iter().filter(|object| {
+        let is_role = match object["kind"].as_str() {
+            Some("ClusterRole") => true,
+            Some("Role") => object["metadata"]["namespace"] == namespace,
+            _ => false,
+        };
+        is_role && object["metadata"]["name"] == "machine-config-operator"
+    });
+    let mut rules = rules.flat_map(|role| role["rules"].as_array().unwrap());
+    rules.any(|rule| allows(rule, request))
+}
+
+#[test]
+fn the_operator_was_not_allowed_to_read_a_role_that_it_applies() {
+    let profile = ClusterProfile::default();
+    let settings = ManifestSettings {
+        image: "localhost/mco:1".to_owned(),
+        api_server_url: String::new(),
+        templates_image: String::new(),
+        builder_image: String::new(),
+        keep_builds: None,
+        ignition_tokens: IgnitionTokens::Required,
+        log_level: LogLevel::default(),
+        profile: profile.clone(),
+        chosen_base: None,
+        tls: None,
+    };
+    let applied = [
+        manifests::operands_access(&profile),
+        manifests::guards(&profile, ParameterKinds::default()),
+        manifests::network_policies(),
+        manifests::controller(&settings),
+        manifests::daemon(&settings),
+        manifests::server(&settings),
+        manifests::builder(&settings),
+    ];
+    for object in applied.iter().flatten() {
+        let (kind, name) = (
+            object["kind"].as_str().unwrap(),
+            object["metadata"]["name"].as_str().unwrap(),
+        );
+        let group = object["apiVersion"].as_str().unwrap().split_once('/');
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+        let kind = kind.to_lowercase();
+        let resource = kind
+            .strip_suffix('y')
+            .map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
+        for verb in ["get", "create", "patch"] {
+            let request = Request {
+                group: group.map_or("", |(group, _)| group),
+                resource: &resource,
+                name,
+                verb,
+            };
+            assert!(
+                operator_may(namespace, &request),
+                "{verb} {resource} {namespace}/{name}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn generated_manifests_are_current() {
         ("alerts.yaml", manifests::alerts(), "part of mco install --alerts"),
         (
             "dashboard.yaml",
-            vec![manifests::dashboard()],
+            manifests::dashboards(),
             "part of mco install --dashboard",
         ),
     ] {
@@ -479,34 +479,37 @@ fn the_alert_about_a_blocked_drain_names_where_to_look() {
     }
 }
 
-#[test]
-fn the_consoles_dashboard_shows_metrics_that_exist() {
-    let reported = told_metrics();
-    let object = manifests::dashboard();
-    assert_eq!(text(&object, "/metadata/namespace"), "openshift-config-managed");
+/// Returns the panels of a dashboard: title, and the expressions of its lines.
+fn panels_of(object: &Value, file: &str) -> Vec<(String, Vec<String>)> {
+    assert_eq!(text(object, "/metadata/namespace"), "openshift-config-managed");
     assert_eq!(
         object["metadata"]["labels"]["console.openshift.io/dashboard"],
         "true"
     );
     let files = object["data"].as_object().unwrap();
-    assert_eq!(files.len(), 1);
+    assert_eq!(files.keys().collect::<Vec<_>>(), [file]);
+    let dashboard: Value = serde_json::from_str(files[file].as_str().unwrap()).unwrap();
     let mut ids = BTreeSet::new();
-    let mut shown = BTreeSet::new();
-    for (name, file) in files {
-        assert_eq!(name, "machine-config.json");
-        let dashboard: Value = serde_json::from_str(file.as_str().unwrap()).unwrap();
-        for row in dashboard["rows"].as_array().unwrap() {
-            for panel in row["panels"].as_array().unwrap() {
-                assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
-                assert!(!text(panel, "/title").is_empty(), "{panel}");
-                let targets = panel["targets"].as_array().unwrap();
-                assert!(!targets.is_empty(), "{panel}");
-                for target in targets {
-                    shown.extend(metrics_of(text(target, "/expr")));
-                }
-            }
-        }
-    }
+    let rows = dashboard["rows"].as_array().unwrap().iter();
+    let panels = rows.flat_map(|row| row["panels"].as_array().unwrap());
+    panels
+        .map(|panel| {
+            assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
+            assert!(!text(panel, "/title").is_empty(), "{panel}");
+            let targets = panel["targets"].as_array().unwrap().iter();
+            let lines: Vec<String> = targets.map(|target| text(target, "/expr").to_owned()).collect();
+            assert!(!lines.is_empty(), "{panel}");
+            (text(panel, "/title").to_owned(), lines)
+        })
+        .collect()
+}
+
+#[test]
+fn the_consoles_dashboard_shows_metrics_that_exist() {
+    let reported = told_metrics();
+    let panels = panels_of(&manifests::dashboards()[0], "machine-config.json");
+    let lines = panels.iter().flat_map(|(_, lines)| lines);
+    let shown: BTreeSet<String> = lines.flat_map(|line| metrics_of(line)).collect();
     assert!(shown.len() > 10, "{shown:?}");
     for metric in &shown {
         assert!(reported.contains(metric), "{metric}");
@@ -518,6 +521,72 @@ fn the_consoles_dashboard_shows_metrics_that_exist() {
     ] {
         assert!(shown.contains(metric), "{metric}");
     }
+}
+
+/// The metrics on the dashboard of OpenShift's releases, none of which is of a machine config operator: the kubelet's,
+/// cAdvisor's, CRI-O's and those of kube-state-metrics.
+const NODE_METRICS: [&str; 16] = [
+    "container_cpu_usage_seconds_total",
+    "container_memory_rss",
+    "container_runtime_crio_containers_oom_count_total",
+    "container_runtime_crio_image_pulls_failure_total",
+    "container_runtime_crio_image_pulls_success_total",
+    "kube_node_status_allocatable",
+    "kube_node_status_capacity",
+    "kube_node_status_condition",
+    "kubelet_cgroup_manager_duration_seconds",
+    "kubelet_pleg_relist_duration_seconds",
+    "kubelet_pod_start_duration_seconds",
+    "kubelet_pod_start_sli_duration_seconds",
+    "kubelet_pod_status_sync_duration_seconds",
+    "kubelet_pod_worker_duration_seconds",
+    "kubelet_runtime_operations_duration_seconds",
+    "storage_operation_duration_seconds",
+];
+
+/// A link to the dashboard must not be lost, nor a panel.
+#[test]
+fn the_dashboard_of_openshifts_releases_has_its_name_and_its_panels() {
+    let object = &manifests::dashboards()[1];
+    assert_eq!(text(object, "/metadata/name"), "node-cluster");
+    let panels = panels_of(object, "node-cluster-rsrc-use.json");
+    assert_eq!(panels.len(), 9 + 3 * 8);
+    for title in [
+        "Not Ready Nodes Count",
+        "Failure Rate for Image Pulls in the Last Hour",
+        "Nodes with System Reserved Memory Utilization > 80%",
+        "Nodes with CRI-O System Reserved CPU Utilization > 50%",
+        "(Kubelet) Pod Start SLI Duration",
+    ] {
+        assert!(panels.iter().any(|(known, _)| known == title), "{title}");
+    }
+    let mut shown = BTreeSet::new();
+    for (title, lines) in &panels {
+        for line in lines {
+            assert_eq!(
+                line.matches('(').count(),
+                line.matches(')').count(),
+                "{title}: {line}"
+            );
+            let labels = [
+                "histogram_quantile",
+                "operation_type",
+                "operation_name",
+                "volume_plugin",
+            ];
+            for word in metrics_of(line)
+                .into_iter()
+                .filter(|word| !labels.contains(&word.as_str()))
+            {
+                let name = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| {
+                    word.strip_suffix(suffix)
+                        .filter(|name| name.ends_with("_seconds"))
+                });
+                shown.insert(name.unwrap_or(&word).to_owned());
+            }
+        }
+    }
+    assert_eq!(shown.iter().map(String::as_str).collect::<Vec<_>>(), NODE_METRICS);
 }
 
 /// Returns the pod specs of an installation, by the name of the workload.

@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use mco_api::MachineConfigPool;
-use mco_api::vocabulary::annotations::{REBOOT_LOCK, REBOOT_REQUEST};
+use mco_api::vocabulary::annotations::{NODE_FILES_UPDATE, REBOOT_LOCK, REBOOT_REQUEST};
 use mco_core::config::pools::{Membership, NodePools};
 use mco_http::{
     ConnectionPeer, Http1Limits, HttpProtocol, Listener, ListenerLimits, ListenerTransport, Overflow,
@@ -256,6 +256,15 @@ impl FleetLock {
 
     /// Requests a slot and waits until the controller has granted it.
     async fn lock(&self, node: &Node, name: &str) -> Result<(), Refusal> {
+        if annotation(node, NODE_FILES_UPDATE).is_some() {
+            return Err(Refusal::new(
+                StatusCode::CONFLICT,
+                "failed_lock_semaphore_full",
+                format!(
+                    "node {name} may not be rebooted now: its daemon waits to write files, or writes them"
+                ),
+            ));
+        }
         if annotation(node, REBOOT_LOCK).is_some() {
             return Ok(());
         }
@@ -291,6 +300,10 @@ impl FleetLock {
     }
 
     async fn unlock(&self, node: &Node, name: &str) -> Result<(), Refusal> {
+        if annotation(node, NODE_FILES_UPDATE).is_some() {
+            // The daemon of the node holds it.
+            return Ok(());
+        }
         let held = [REBOOT_REQUEST, REBOOT_LOCK];
         if held.iter().all(|key| annotation(node, key).is_none()) {
             return Ok(());

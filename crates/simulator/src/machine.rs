@@ -12,6 +12,7 @@ use mco_api::MachineConfigNode;
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::{node_state, topology};
 use mco_core::rollout::NodeView;
+use mco_core::rollout::image_mode_status::ImageModeStatus;
 use mco_core::rollout::node_progress::{self, Applied, UpdatePhase};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -264,10 +265,10 @@ impl SimulatedNode {
             let desired = object.spec.config_version.desired.as_str();
             let now = Time(Timestamp::now());
             let mut conditions = status.conditions.clone();
+            let mode = ImageModeStatus::of_conditions(&conditions).unwrap_or_default();
             for phase in phases {
-                if let Some(after) = node_progress::report(&conditions, phase, &self.name, desired, &now) {
-                    conditions = after;
-                }
+                let after = node_progress::report(&conditions, phase, &self.name, desired, &now, mode);
+                conditions = after.unwrap_or(conditions);
             }
             let version = node_progress::config_version(current, desired, &conditions);
             let observed =

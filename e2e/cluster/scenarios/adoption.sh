@@ -1,9 +1,22 @@
 # Existing nodes: an installation changes nothing on them, adoption is previewed, and a release restores every byte.
-# The scenarios of profile "adoption" build on each other.
+# The scenarios of the profiles "adoption" and "k3s" build on each other.
 # shellcheck shell=bash
 
 COMPARED=(etc usr opt var/lib/kubelet)
 ADOPTING_POOL=workers
+ADOPTED_BASE=kubeadm
+GUARDED_FILE=/etc/kubernetes/kubelet.conf
+REGISTRY_HOSTS=/etc/containerd/certs.d
+WORKER_LABEL=node-role.kubernetes.io/worker=
+if [ "$profile" = k3s ]; then
+    COMPARED+=(var/lib/rancher/k3s/agent/etc)
+    ADOPTED_BASE=k3s
+    GUARDED_FILE=/etc/rancher/k3s/k3s.yaml
+    REGISTRY_HOSTS=/var/lib/rancher/k3s/agent/etc/containerd/certs.d
+    WORKER_LABEL=node-role.kubernetes.io/worker=true
+fi
+# Where a mirror of the hub would listen.
+MIRROR=$HUB_ADDRESS:5001
 
 # snapshot MACHINE FILE: paths, kinds, modes, owners, link targets and hashes of the compared directories. Not compared: the
 # volumes and the state of pods, which the kubelet writes for every pod, and our state directory.
@@ -41,7 +54,7 @@ administrators_files() {
     local disk=$work/worker-1
     install -D -m 0640 /dev/stdin "$disk/etc/chrony/chrony.conf" <<<"pool ntp.example.com iburst"
     install -D -m 0644 /dev/stdin "$disk/etc/sysctl.d/60-admin.conf" <<<"net.ipv4.tcp_keepalive_time = 1000"
-    install -D -m 0644 /dev/stdin "$disk/etc/containerd/certs.d/registry.example.com/hosts.toml" \
+    install -D -m 0644 /dev/stdin "$disk$REGISTRY_HOSTS/registry.example.com/hosts.toml" \
         <<<'server = "https://registry.example.com"'
     install -D -m 0644 /dev/stdin "$disk/etc/docker/certs.d/registry.corp:5000/ca.crt" <<<"a certificate"
 }
@@ -77,10 +90,12 @@ END
 }
 
 a_guarded_path_is_refused_with_its_reason() {
-    installs_with --base kubeadm
+    # The command is that of the page about this kind of cluster.
+    PAGE=docs/clusters.md page_commands "$ADOPTED_BASE" || { cat "$work/page.log" >&2; fail "the installation failed"; }
+    eventually 120 "all pods run" pods_ready $((1 + $(controllers) + $(wc -w <<<"$MACHINES")))
     adopting_pool
     eventually 60 "the pool is rendered" target_differs "$ADOPTING_POOL" ''
-    if machine_config 50-kubelet "$ADOPTING_POOL" /etc/kubernetes/kubelet.conf x >"$work/guarded.log" 2>&1; then
+    if machine_config 50-kubelet "$ADOPTING_POOL" "$GUARDED_FILE" x >"$work/guarded.log" 2>&1; then
         eventually 60 "the refusal is reported" refuses_kubelet_conf
         kubectl delete machineconfig 50-kubelet >/dev/null
     else
@@ -111,7 +126,7 @@ the_preview_names_foreign_files_and_changes_nothing() {
     adoption_configs >/dev/null
     eventually 60 "the pool has all configs" target_names e2e-adopted.service
     eventually 60 "the pool has all configs" target_names 90-new.conf
-    kubectl label node worker-1 node-role.kubernetes.io/worker= >/dev/null
+    kubectl label node worker-1 "$WORKER_LABEL" >/dev/null
     exits 3 "the preview reports changes" mco adopt worker-1 --kubeconfig "$work/admin.conf"
     cat "$work/exits.log" >&2
     expect "the foreign file is named" grep -q 'replace /etc/chrony/chrony.conf' "$work/exits.log"
@@ -144,14 +159,32 @@ END
 apiVersion: mco.dev/v1
 kind: ImageTagMirrorSet
 metadata: {name: mirrors}
-spec: {imageTagMirrors: [{source: quay.example.com, mirrors: [mirror.example.com]}]}
+spec: {imageTagMirrors: [{source: quay.example.com, mirrors: ["$MIRROR"]}]}
 END
-    expect "containerd's file names the mirror" \
-        grep -q 'mirror.example.com' "$work/worker-1/etc/containerd/certs.d/quay.example.com/hosts.toml"
+    expect "containerd's file names the mirror" grep -qF "$MIRROR" "$work/worker-1$REGISTRY_HOSTS/quay.example.com/hosts.toml"
+    containerd_asks_the_mirror
     eventually 60 "all nodes are Ready" nodes_ready "$(wc -w <<<"$MACHINES")"
     an_image_is_pinned_in_containerd
 }
 configz_has() { kubectl get --raw "/api/v1/nodes/$1/proxy/configz" | grep -qF "$2"; }
+
+# There is no registry, but a socket that sees whether containerd asks the mirror.
+containerd_asks_the_mirror() {
+    local listener
+    expect "containerd reads that directory" \
+        grep -qF "\"configPath\":\"$REGISTRY_HOSTS\"" <(inside worker-1 crictl --runtime-endpoint "unix://$(socket_of worker-1)" info)
+    (exec ip netns exec "$HUB" timeout 60 python3 -c '
+import socket, sys
+host, port = sys.argv[1].split(":")
+listener = socket.create_server((host, int(port)))
+open(sys.argv[2], "w").close()
+print("asked by", listener.accept()[1][0], flush=True)' "$MIRROR" "$work/mirror.listens") >"$work/mirror.log" &
+    listener=$!
+    eventually 20 "the mirror listens" test -e "$work/mirror.listens"
+    inside worker-1 crictl --runtime-endpoint "unix://$(socket_of worker-1)" pull quay.example.com/any:1 >/dev/null 2>&1 || true
+    wait "$listener" || fail "containerd did not ask the mirror"
+    say "mirror: $(cat "$work/mirror.log")"
+}
 
 # There is no registry: the image of the suite is stored under its digest, as a pull would do.
 an_image_is_pinned_in_containerd() {
@@ -178,7 +211,7 @@ has_pin_label() { inside "$1" ctr -n k8s.io images list "name==$PINNED_IMAGE" | 
 has_no_pin_label() { ! has_pin_label "$1"; }
 refuses_pins() { kubectl get machineconfignode "$1" -o yaml | grep -q 'upgrade to containerd 1.7'; }
 pinned_is() { # MACHINE VALUE
-    inside "$1" crictl images --output json | python3 -c '
+    inside "$1" crictl --runtime-endpoint "unix://$(socket_of "$1")" images --output json | python3 -c '
 import json, sys
 images = [image for image in json.load(sys.stdin)["images"] if sys.argv[1] in image["repoDigests"]]
 sys.exit(not images or any(image["pinned"] != (sys.argv[2] == "true") for image in images))' "$PINNED_IMAGE" "$2"
@@ -233,21 +266,27 @@ a_new_node_is_adopted_where_its_pool_allows_it() {
 }
 
 an_uninstall_leaves_no_byte_on_released_nodes() {
+    if [ -n "$(annotation worker-2 currentConfig)" ]; then
+        exits 1 "an uninstall is refused while a node is adopted" mco uninstall --kubeconfig "$work/admin.conf" --yes
+        expect "the node is named" grep -q 'adopted and not released: worker-2' "$work/exits.log"
+        exits 0 "the release of worker-2" mco release worker-2 --timeout 5m --kubeconfig "$work/admin.conf"
+    fi
     exits 0 "the uninstall" timeout 150 ip netns exec "$HUB" "$mco" uninstall --kubeconfig "$work/admin.conf" --yes
     same_as worker-1 before
     same_as cp-1 before
     expect "no annotation of a node is left" test -z "$(kubectl get nodes -o yaml | grep -E "$PREFIX/|mco\.dev/|UpdateInProgress")"
 }
 
-# page_block NAME: the block of docs/kubeadm.md that follows this marker.
+# page_block NAME: the block of the page that follows this marker.
+PAGE=docs/kubeadm.md
 page_block() {
     local block
-    block=$(sed -n "/^<!-- e2e: $1 -->\$/,/^\`\`\`\$/p" docs/kubeadm.md | sed '1,2d;$d')
-    [ -n "$block" ] || fail "docs/kubeadm.md has no block $1"
+    block=$(sed -n "/^<!-- e2e: $1 -->\$/,/^\`\`\`\$/p" "$PAGE" | sed '1,/^```/d;$d')
+    [ -n "$block" ] || fail "$PAGE has no block $1"
     echo "${block//registry.example.com\/mco:0.1.0/$MCO_IMAGE}"
 }
 page_commands() { # NAME
-    say "docs/kubeadm.md: $1"
+    say "$PAGE: $1"
     # Every command has to succeed, also where the caller handles the exit code.
     (export KUBECONFIG=$work/admin.conf && eval "$(page_block "$1" | sed '$!s/$/ \&\&/')") >"$work/page.log" 2>&1 \
         || { page_status=$?; return "$page_status"; }

@@ -45,13 +45,33 @@ profile_scenarios() { # PROFILE
         an_uninstall_leaves_no_byte_on_released_nodes
         the_page_about_kubeadm_is_right
     )
+    local k3s=(
+        an_installation_changes_no_byte_and_no_node
+        a_guarded_path_is_refused_with_its_reason
+        the_preview_names_foreign_files_and_changes_nothing
+        an_adopted_node_gets_what_its_objects_say
+        a_released_node_is_as_before
+        an_uninstall_leaves_no_byte_on_released_nodes
+    )
     local guard=(a_config_that_breaks_the_kubelet_is_reverted_on_its_canary a_config_that_cuts_the_network_is_reverted_on_its_canary)
+    local build=(
+        an_image_build_for_nodes_without_images_is_refused
+        an_image_is_built_and_booted
+        a_change_of_files_builds_nothing
+        another_base_image_is_built
+        the_former_config_uses_its_image_again
+        a_bad_containerfile_fails_without_a_job
+        the_right_image_is_built_though_everything_is_killed
+        a_deleted_machineosconfig_leaves_nothing
+    )
     case $1 in
         quick) printf '%s\n' "${start[@]}" "${quick[@]}" uninstalls_with_a_dead_node ;;
         full) printf '%s\n' "${start[@]}" "${quick[@]}" "${more[@]}" uninstalls_with_a_dead_node ;;
         ha) printf '%s\n' "${start[@]}" "${ha[@]}" uninstalls_with_a_dead_node ;;
         guard) printf '%s\n' "${start[@]}" "${guard[@]}" ;;
         adoption) printf '%s\n' "${adoption[@]}" ;;
-        *) fail "unknown profile $1 (expected quick, full, ha, guard or adoption)" ;;
+        k3s) printf '%s\n' "${k3s[@]}" ;;
+        build) printf '%s\n' a_registry_and_a_builder_image_are_there installs_as_documented nodes_are_adopted "${build[@]}" ;;
+        *) fail "unknown profile $1 (expected quick, full, ha, guard, adoption, k3s or build)" ;;
     esac
 }

@@ -1,5 +1,5 @@
-// A client of the Container Runtime Interface with the part of crictl's command line that nodes need here: "images" and
-// "pull". It speaks to the real runtime.
+// A client of the Container Runtime Interface with the part of crictl's command line that nodes need here: "images",
+// "info" and "pull". It speaks to the real runtime.
 package main
 
 import (
@@ -59,6 +59,19 @@ func run(arguments []string) error {
 			images = append(images, image{found.Id, tags, digests, found.Pinned})
 		}
 		return json.NewEncoder(os.Stdout).Encode(map[string]any{"images": images})
+	case len(words) == 1 && words[0] == "info":
+		answer, err := cri.NewRuntimeServiceClient(connection).Status(ctx, &cri.StatusRequest{Verbose: true})
+		if err != nil {
+			return err
+		}
+		info := map[string]any{"status": answer.Status}
+		for key, text := range answer.Info {
+			info[key] = text
+			if json.Valid([]byte(text)) {
+				info[key] = json.RawMessage(text)
+			}
+		}
+		return json.NewEncoder(os.Stdout).Encode(info)
 	case len(words) == 2 && words[0] == "pull":
 		answer, err := client.PullImage(ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: words[1]}})
 		if err == nil {
@@ -66,7 +79,7 @@ func run(arguments []string) error {
 		}
 		return err
 	}
-	return fmt.Errorf("unknown command %q (expected images, or pull IMAGE)", words)
+	return fmt.Errorf("unknown command %q (expected images, info, or pull IMAGE)", words)
 }
 
 func main() {

@@ -83,6 +83,21 @@ pub const STAGED_CONFIG: &str = "mco.dev/staged-config";
 /// MachineConfig: those that its sources name and allow.
 pub const ALLOW_GUARDED_PATHS: &str = "mco.dev/allow-guarded-paths";
 
+/// On a MachineConfig: the files whose contents are values of Secrets, as a JSON list.
+pub const SECRET_FILES: &str = "mco.dev/secret-files";
+
+/// On a MachineConfig: "true" if its files may have placeholders for values of the node.
+pub const NODE_VALUES: &str = "mco.dev/node-values";
+
+/// On a Node: with a name appended, a value for the files of MachineConfigs.
+pub const VALUE_PREFIX: &str = "mco.dev/value.";
+
+/// On a Node, by its daemon: it waits for its turn, or has it, to write the files whose values have changed.
+pub const NODE_FILES_UPDATE: &str = "mco.dev/node-files-update";
+
+/// On a Node, by its daemon: why it cannot write the files whose values have changed.
+pub const NODE_FILES_PROBLEM: &str = "mco.dev/node-files-problem";
+
 /// On a ConfigMap with fetched contents: their hash, as in `verification.hash` of the reference.
 pub const CONTENT_HASH: &str = "mco.dev/content-hash";
 

@@ -87,6 +87,8 @@ pub mod daemon {
     /// A config with which the node was not healthy was rolled back.
     pub const REVERTED: &str = "Reverted";
     pub const HOOK_FAILED: &str = "HookFailed";
+    /// The Node no longer has a value that its files need.
+    pub const NODE_VALUES_MISSING: &str = "NodeValuesMissing";
     pub const OS_STAGED_AHEAD: &str = "OSStagedAhead";
     pub const FAILED_TO_STAGE_AHEAD: &str = "FailedToStageAhead";
     pub const GOT_SIGTERM_DURING_UPDATE: &str = "GotSigtermDuringUpdate";

@@ -29,6 +29,9 @@ pub const REMOTE_CONTENTS: &str = "mco.dev/remote-contents";
 /// "true" on a Secret in the namespace of the operator: RolloutPolicies may send it to the addresses that they name.
 pub const ROLLOUT_POLICY: &str = "mco.dev/rollout-policy";
 
+/// "true" on a Secret in the namespace of the operator: MachineConfigs may have its values written to nodes.
+pub const SECRET_FILES: &str = "mco.dev/secret-files";
+
 /// On Nodes.
 pub mod node {
     /// With a role appended: the Node has that role.

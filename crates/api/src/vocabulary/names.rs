@@ -53,6 +53,8 @@ pub mod secret {
     pub const ENTITLEMENT: &str = "etc-pki-entitlement";
     /// The keys with which image builds verify packages.
     pub const RPM_KEYS: &str = "etc-pki-rpm-gpg";
+    /// The key of the hashes that are the versions of Secrets.
+    pub const SECRET_VERSIONS_KEY: &str = "machine-config-secret-versions-key";
 
     /// Returns the name of the copy of the subscription certificates for the image builds of a pool.
     pub fn entitlement_of(pool: &str) -> String {
@@ -79,6 +81,8 @@ pub mod config_map {
     pub const MERGED_TRUSTED_IMAGE_REGISTRY_CA: &str = "merged-trusted-image-registry-ca";
     /// The yum repositories of image builds.
     pub const YUM_REPOS: &str = "etc-yum-repos-d";
+    /// The versions of the Secrets that MachineConfigs may have written to nodes.
+    pub const SECRET_VERSIONS: &str = "machine-config-secret-versions";
 }
 
 /// Names of the objects of an image build.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::body::ApiBody;
 use super::{Api, bearer, respond};
-use crate::auth::{Pki, TokenStore};
+use crate::auth::{Identity, Pki, TokenStore};
 use crate::error::ApiError;
 use crate::registry::ObjectRegistry;
 
@@ -33,6 +33,8 @@ pub enum RouteAccess {
     Open,
     /// Callers that are authorized for the path, as for any other non-resource path.
     Authorized,
+    /// Any authenticated caller; the route authorizes the request itself.
+    Authenticated,
 }
 
 /// The parts of the server that a route may use.
@@ -50,6 +52,8 @@ pub struct RouteRequest<'a> {
     pub below: &'a [String],
     pub headers: &'a HeaderMap,
     pub body: &'a Bytes,
+    /// `None` for an open route.
+    pub caller: Option<&'a Identity>,
 }
 
 impl RouteRequest<'_> {
@@ -81,6 +85,15 @@ pub(super) fn authorized<'a, 'b>(
     find(api, RouteAccess::Authorized, first).map(|route| (route, below))
 }
 
+/// Returns the route for authenticated callers with these path segments, and the segments below it.
+pub(super) fn authenticated<'a, 'b>(
+    api: &'a Api,
+    segments: &'b [String],
+) -> Option<(&'a dyn ExtraRoute, &'b [String])> {
+    let (first, below) = segments.split_first()?;
+    find(api, RouteAccess::Authenticated, first).map(|route| (route, below))
+}
+
 fn find<'a>(api: &'a Api, access: RouteAccess, segment: &str) -> Option<&'a dyn ExtraRoute> {
     let mut routes = api.extra_routes.iter().map(AsRef::as_ref);
     routes.find(|route| route.access() == access && route.segment() == segment)
@@ -93,6 +106,7 @@ pub(super) async fn serve(
     below: &[String],
     headers: &HeaderMap,
     body: &Bytes,
+    caller: Option<&Identity>,
 ) -> Result<Response<ApiBody>, ApiError> {
     let context = RouteContext {
         registry: &api.registry,
@@ -104,6 +118,7 @@ pub(super) async fn serve(
         below,
         headers,
         body,
+        caller,
     };
     let response = route.serve(context, request).await?;
     Ok(respond::json(response.status, &response.body))

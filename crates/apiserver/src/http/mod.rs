@@ -142,7 +142,8 @@ impl Api {
                 let _permit = self.limits.admit_open()?;
                 let (limit, timeout) = (self.limits.open_body_bytes, self.limits.open_body_timeout);
                 let body = body::read(body, limit, timeout).await?;
-                return extra_routes::serve(&self, route, &head.method, &[], &head.headers, &body).await;
+                return extra_routes::serve(&self, route, &head.method, &[], &head.headers, &body, None)
+                    .await;
             }
             let caller = self.identify(&head.headers, connection).inspect_err(|error| {
                 if error.code == StatusCode::UNAUTHORIZED {
@@ -255,6 +256,19 @@ impl Api {
         match RequestPath::parse(&call.path) {
             RequestPath::Resource(path) => resources::serve(self, call, path).await,
             RequestPath::Other(parts) => {
+                if let Some((route, below)) = extra_routes::authenticated(self, &parts) {
+                    let caller = Some(&call.identity);
+                    let answer = extra_routes::serve(
+                        self,
+                        route,
+                        &call.method,
+                        below,
+                        &call.headers,
+                        &call.body,
+                        caller,
+                    );
+                    return answer.await;
+                }
                 let wanted = RequestAttributes {
                     verb: call.method.as_str().to_ascii_lowercase(),
                     path: call.path.clone(),
@@ -262,8 +276,17 @@ impl Api {
                 };
                 self.require(&call.identity, &wanted)?;
                 if let Some((route, below)) = extra_routes::authorized(self, &parts) {
-                    return extra_routes::serve(self, route, &call.method, below, &call.headers, &call.body)
-                        .await;
+                    let caller = Some(&call.identity);
+                    let answer = extra_routes::serve(
+                        self,
+                        route,
+                        &call.method,
+                        below,
+                        &call.headers,
+                        &call.body,
+                        caller,
+                    );
+                    return answer.await;
                 }
                 if parts.first().is_some_and(|part| part == "openapi") {
                     let (api, call) = (Arc::clone(self), Arc::clone(call));

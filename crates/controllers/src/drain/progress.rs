@@ -3,6 +3,7 @@
 
 use mco_api::MachineConfigNode;
 use mco_core::rollout::drain::DrainRecord;
+use mco_core::rollout::image_mode_status::ImageModeStatus;
 use mco_core::rollout::node_progress::{self, UpdatePhase};
 use mco_runtime::is_conflict;
 use serde_json::json;
@@ -10,6 +11,7 @@ use tracing::debug;
 
 use super::MANAGER;
 use crate::context::Context;
+use crate::feature_gates;
 
 /// The daemon writes the same list, so a conflict is likely and the list is read again.
 const ATTEMPTS: usize = 4;
@@ -38,7 +40,9 @@ pub(super) async fn report(ctx: &Context, node: &str, phases: &[UpdatePhase]) {
         };
         let status = object.status.clone().unwrap_or_default();
         let target = &object.spec.config_version.desired;
-        let after = node_progress::report_all(&status.conditions, phases, node, target, &ctx.time());
+        let mode = ImageModeStatus::of_conditions(&status.conditions)
+            .unwrap_or_else(|| feature_gates::image_mode_status(ctx));
+        let after = node_progress::report_all(&status.conditions, phases, node, target, &ctx.time(), mode);
         let Some(conditions) = after else {
             return;
         };

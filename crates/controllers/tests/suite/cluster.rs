@@ -71,15 +71,20 @@ impl Cluster {
     pub async fn start(workers: usize, behaviour: Behaviour) -> Self {
         let mut cluster = Self::prepare().await;
         cluster.start_controllers();
+        cluster.start_nodes(workers, behaviour).await;
+        cluster
+    }
+
+    /// Starts three control-plane nodes and this many workers, and waits until all are up to date.
+    pub async fn start_nodes(&mut self, workers: usize, behaviour: Behaviour) {
         let masters = (0..3).map(|index| SimulatedNodeSpec::new(format!("master-{index}"), "master"));
         let workers = (0..workers).map(|index| SimulatedNodeSpec::new(format!("worker-{index}"), "worker"));
         let machines: Vec<SimulatedNodeSpec> = masters.chain(workers).collect();
-        fleet::create(&cluster.client, &machines).await.unwrap();
-        cluster.start_fleet(behaviour);
+        fleet::create(&self.client, &machines).await.unwrap();
+        self.start_fleet(behaviour);
         for pool in ["master", "worker"] {
-            cluster.updated(pool).await;
+            self.updated(pool).await;
         }
-        cluster
     }
 
     pub fn options(&self) -> Options {

@@ -5,6 +5,7 @@ use mco_ignition::Config;
 use mco_ignition::model::{File, Resource, Unit};
 use mco_ignition::resource;
 
+use crate::config::node_files;
 use crate::config::problem::Problem;
 
 /// This file makes the daemon skip its validation, so no config may create it.
@@ -23,7 +24,7 @@ const DROPIN_DIRECTORY: &str = ".d";
 /// Filesystems of the kernel, where files cannot be created or do not persist.
 const KERNEL_FILESYSTEMS: [&str; 3] = ["/proc", "/sys", "/dev"];
 /// The daemon's own state, which no config may overwrite.
-const DAEMON_STATE: [&str; 12] = [
+const DAEMON_STATE: [&str; 13] = [
     "/etc/machine-config-daemon/currentconfig",
     "/etc/machine-config-daemon/currentimage",
     "/etc/machine-config-daemon/transaction.json",
@@ -32,6 +33,7 @@ const DAEMON_STATE: [&str; 12] = [
     "/etc/machine-config-daemon/noorig",
     "/etc/machine-config-daemon/adoption.json",
     "/etc/machine-config-daemon/live.json",
+    "/etc/machine-config-daemon/node-files.json",
     "/etc/machine-config-daemon/released",
     "/etc/machine-config-daemon/membership.json",
     "/etc/machine-config-daemon/kubeconfig",
@@ -122,7 +124,7 @@ pub fn refusals(config: &Config) -> Vec<Problem> {
 fn remote_files(config: &Config) -> Vec<Problem> {
     let files = config.storage.files.iter().enumerate();
     files
-        .filter(|(_, file)| is_remote(&file.contents))
+        .filter(|(_, file)| is_remote(&file.contents) && node_files::secret_version(file).is_none())
         .map(|(index, file)| {
             Problem::new(
                 format!("spec.config.storage.files[{index}].contents.source"),

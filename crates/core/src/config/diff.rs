@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::config::extensions::KernelType;
 use crate::config::hex;
+use crate::config::node_files;
 use crate::config::parsed_config::ParsedConfig;
 
 /// Contents above this size are compared by their source URL instead of their decoded bytes.
@@ -96,6 +97,14 @@ pub struct FileChange {
     pub mode: Option<Replaced<Option<String>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<Replaced<Option<String>>>,
+    /// Whether the contents are the value of a Secret. The summaries are then those of its version.
+    #[serde(skip_serializing_if = "is_false")]
+    pub secret: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// Size and hash of a file's contents, which can be shown without revealing them.
@@ -142,8 +151,8 @@ pub fn diff(old: &ParsedConfig, new: &ParsedConfig) -> ConfigDiff {
     let kernel = |spec: &MachineConfigSpec| KernelType::canonical(&spec.kernel_type).as_str();
     ConfigDiff {
         files: by_key(
-            &old.ignition.storage.files,
-            &new.ignition.storage.files,
+            &node_files::files_on_nodes(&old.ignition),
+            &node_files::files_on_nodes(&new.ignition),
             |file| &file.path,
             file_change,
         ),
@@ -231,6 +240,10 @@ fn file_change(path: &str, old: Option<&File>, new: Option<&File>) -> Option<Fil
         contents: replaced(old.map(contents), new.map(contents)),
         mode: replaced(old.map(mode), new.map(mode)),
         owner: replaced(old.map(owner), new.map(owner)),
+        secret: [old, new]
+            .into_iter()
+            .flatten()
+            .any(|file| node_files::secret_version(file).is_some()),
     };
     let noticed = change.contents.is_some() || change.mode.is_some() || change.owner.is_some();
     noticed.then_some(change)

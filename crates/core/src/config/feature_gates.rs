@@ -153,4 +153,42 @@ mod tests {
         let only = FeatureGates::of_only_version(&object(&[&one])).unwrap();
         assert_eq!(only.iter().collect::<Vec<_>>(), [("A", true), ("B", false)]);
     }
+
+    /// The source of every gate that this crate asks for.
+    fn gates_in(directory: &std::path::Path, found: &mut std::collections::BTreeSet<String>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                gates_in(&path, found);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            for line in text.lines().filter(|line| line.contains("GATE: &str = \"")) {
+                let name = line.split('"').nth(1).unwrap().to_owned();
+                // A constant of another kind: the object's name in a message.
+                if !name.contains(' ') && !name.ends_with('\\') {
+                    found.insert(name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_documentation_lists_every_feature_gate() {
+        let mut known = std::collections::BTreeSet::new();
+        gates_in(
+            &std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+            &mut known,
+        );
+        let page = std::fs::read_to_string(mco_testkit::repository_root().join("docs/install.md")).unwrap();
+        let section = page.split("## Feature gates").nth(1).unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        let rows = section
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        assert_eq!(
+            rows.map(str::to_owned).collect::<std::collections::BTreeSet<_>>(),
+            known
+        );
+    }
 }

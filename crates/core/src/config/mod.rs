@@ -14,6 +14,7 @@ pub mod hex;
 pub mod irreconcilable;
 pub mod manifest;
 pub mod merge;
+pub mod node_files;
 pub mod node_versions;
 pub mod parsed_config;
 pub mod pools;

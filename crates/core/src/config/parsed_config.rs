@@ -8,6 +8,7 @@ use mco_api::machine_config::MachineConfigSpec;
 use mco_ignition::Config;
 
 use crate::config::diff;
+use crate::config::node_files;
 use crate::config::problem::{InvalidObject, Problem};
 use crate::config::remote::{RemoteContents, RemoteReference};
 use crate::config::validate;
@@ -54,10 +55,11 @@ impl ParsedConfig {
             .is_some_and(|config| !config.is_null())
     }
 
-    /// Returns the decoded contents of a file; `None` if the file is missing or not UTF-8.
+    /// Returns the decoded contents of a file; `None` if the file is missing or not UTF-8. Those of a file with per-node
+    /// values have their placeholders, and those of a Secret are not part of the config.
     pub fn text_of(&self, path: &str) -> Option<String> {
-        let mut files = self.ignition.storage.files.iter();
-        let file = files.find(|file| file.path == path)?;
+        let files = node_files::files_on_nodes(&self.ignition);
+        let file = files.iter().find(|file| file.path == path)?;
         String::from_utf8(diff::file_bytes(file)?).ok()
     }
 
@@ -77,8 +79,8 @@ impl ParsedConfig {
 
     /// Whether a file is world-readable or missing.
     pub fn is_public(&self, path: &str) -> bool {
-        let mut files = self.ignition.storage.files.iter();
-        let file = files.find(|file| file.path == path);
+        let files = node_files::files_on_nodes(&self.ignition);
+        let file = files.iter().find(|file| file.path == path);
         file.is_none_or(|file| diff::mode_bits(file) & READABLE_BY_ALL != 0)
     }
 }

@@ -18,6 +18,7 @@ use sha2::{Digest as _, Sha256};
 use crate::config::applicability::LARGEST_CONTENTS;
 use crate::config::hex;
 use crate::config::merge::to_value;
+use crate::config::node_files::SecretVersions;
 use crate::config::problem::Problem;
 
 /// The largest response that is fetched. Embedded as base64 it nearly fills an object of the API server.
@@ -150,19 +151,29 @@ pub enum ContentState {
 
 /// Contents by identity; those that are not listed are not fetched yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RemoteContents(BTreeMap<ContentKey, ContentState>);
+pub struct RemoteContents {
+    contents: BTreeMap<ContentKey, ContentState>,
+    /// The versions of the Secrets whose values nodes have in files.
+    pub secrets: SecretVersions,
+}
 
 impl RemoteContents {
+    /// Returns the contents with these versions of Secrets.
+    #[must_use]
+    pub fn with_secrets(self, secrets: SecretVersions) -> Self {
+        Self { secrets, ..self }
+    }
+
     /// Adds contents that have the hash of the key; others are refused.
     pub fn add(&mut self, key: ContentKey, contents: Arc<Vec<u8>>) -> Result<(), DecodeError> {
         key.verify(&contents)?;
-        self.0.insert(key, ContentState::Available(contents));
+        self.contents.insert(key, ContentState::Available(contents));
         Ok(())
     }
 
     /// Adds the state of contents that were verified before.
     pub fn set(&mut self, key: ContentKey, state: ContentState) {
-        self.0.insert(key, state);
+        self.contents.insert(key, state);
     }
 }
 
@@ -173,6 +184,8 @@ pub struct Resolution {
     pub references: Vec<RemoteReference>,
     /// The config with all contents embedded; `None` if it has no reference, or if there are problems.
     pub embedded: Option<Value>,
+    /// The config with all files that nodes have, if some of them are not among the files of the rendered config.
+    pub validated: Option<Value>,
     /// References that are refused, and fetched configs that are invalid.
     pub refused: Vec<Problem>,
     /// Contents that are not available.
@@ -410,7 +423,7 @@ impl Resolver<'_> {
     /// Returns fetched contents, or records why there are none.
     fn fetched(&mut self, reference: RemoteReference) -> Option<Arc<Vec<u8>>> {
         let found = match (reference.refusal(), &reference.key) {
-            (None, Some(key)) => match self.contents.0.get(key) {
+            (None, Some(key)) => match self.contents.contents.get(key) {
                 Some(ContentState::Available(contents)) => Some(Arc::clone(contents)),
                 Some(ContentState::Failed(why)) => {
                     self.result.failed = true;

@@ -14,6 +14,7 @@ use crate::config::goyaml;
 use crate::config::guarded::Allowance;
 use crate::config::hex;
 use crate::config::merge::{self, DefaultImages, MergeError, MergedConfig, SourcedProblem};
+use crate::config::node_files;
 use crate::config::parsed_config::ParsedConfig;
 use crate::config::provenance::Provenance;
 
@@ -70,6 +71,9 @@ pub enum RenderError {
     /// merged config again, to check whether that image has the requested container runtime.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Contradiction(Vec<SourcedProblem>),
+    /// Files with Secrets or per-node values that are defined more than once.
+    #[error("{}; remove all but one of them", .0.join("\n"))]
+    NodeFiles(Vec<String>),
     #[error(
         "rendered MachineConfig {name} is too large ({size} bytes, max {LARGEST_OBJECT} bytes). This will exceed etcd's \
          size limit. The largest parts: {largest}"
@@ -119,6 +123,10 @@ fn finish(
     }
     if overridden && !contradictions.is_empty() {
         return Err(RenderError::Contradiction(contradictions));
+    }
+    let conflicts = node_files::conflicts(&ignition);
+    if !conflicts.is_empty() {
+        return Err(RenderError::NodeFiles(conflicts));
     }
     let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
     let metadata = ObjectMeta {

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::config::applicability;
 use crate::config::extensions::{self, KernelType};
+use crate::config::node_files;
 use crate::config::parsed_config::ParsedConfig;
 use crate::config::problem::{InvalidObject, Problem};
 use crate::config::remote::{self, RemoteContents, Resolution};
@@ -28,19 +29,26 @@ pub fn check_resolved(
     config: &Arc<MachineConfig>,
     resolution: &Resolution,
 ) -> Result<ParsedConfig, InvalidObject> {
-    let embedded = resolution.embedded.as_ref().map(|ignition| {
+    let with = |ignition: &Value| {
         let mut config = MachineConfig::clone(config);
         config.spec.config = Some(ignition.clone());
         Arc::new(config)
-    });
+    };
+    let embedded = resolution.embedded.as_ref().map(with);
+    let validated = resolution.validated.as_ref().map(with);
     let config = embedded.as_ref().unwrap_or(config);
     let Inspection {
-        ignition,
+        mut ignition,
         mut problems,
         mut warnings,
         refused,
         unusable,
-    } = Inspection::of(config);
+    } = Inspection::of(validated.as_ref().unwrap_or(config));
+    if validated.is_some()
+        && let Some(raw) = &config.spec.config
+    {
+        ignition = mco_ignition::parse(raw).ok().map(|parsed| parsed.config);
+    }
     problems.extend(refused);
     problems.extend(resolution.refused.iter().cloned());
     problems.extend(resolution.missing.iter().cloned());
@@ -48,18 +56,44 @@ pub fn check_resolved(
     verdict(config, ignition, problems, warnings)
 }
 
-/// Resolves the references of a MachineConfig to remote contents. An invalid Ignition config has none: it is reported
-/// before anything is fetched.
+/// Resolves the references of a MachineConfig to remote contents and to Secrets, and its per-node values. An invalid
+/// Ignition config has none: it is reported before anything is fetched.
 pub fn resolve(config: &MachineConfig, contents: &RemoteContents) -> Resolution {
-    let Some(raw) = config.spec.config.as_ref() else {
-        return Resolution::default();
+    let resolution = match config.spec.config.as_ref() {
+        None => Resolution::default(),
+        Some(raw) => {
+            let resolution = remote::resolve(raw, contents);
+            if resolution.references.is_empty() || mco_ignition::parse(raw).is_ok() {
+                resolution
+            } else {
+                Resolution::default()
+            }
+        }
     };
-    let resolution = remote::resolve(raw, contents);
-    if resolution.references.is_empty() || mco_ignition::parse(raw).is_ok() {
-        resolution
-    } else {
-        Resolution::default()
+    with_node_files(config, resolution, contents)
+}
+
+/// Resolves what differs between nodes, once everything else is embedded.
+fn with_node_files(
+    config: &MachineConfig,
+    mut resolution: Resolution,
+    contents: &RemoteContents,
+) -> Resolution {
+    if !resolution.refused.is_empty() || !resolution.missing.is_empty() {
+        return resolution;
     }
+    let raw = resolution.embedded.as_ref().or(config.spec.config.as_ref());
+    let annotations = config.metadata.annotations.as_ref();
+    let Some(embedding) = node_files::embed(&name_of(config), annotations, raw, &contents.secrets) else {
+        return resolution;
+    };
+    // A Secret that is missing is reported at once, unlike contents that are still being fetched.
+    resolution.failed |= !embedding.missing.is_empty();
+    resolution.refused = embedding.refused;
+    resolution.missing = embedding.missing;
+    resolution.embedded = embedding.config;
+    resolution.validated = embedding.validated;
+    resolution
 }
 
 /// Parses and validates a config that is applied to a node. It needs no role label, so rendered configs are accepted:
@@ -83,15 +117,27 @@ pub fn check_applicable(config: &Arc<MachineConfig>) -> Result<ParsedConfig, Inv
 /// Validates a MachineConfig at admission: like [`check`], and also rejects what would render but could never be
 /// applied to a node. Remote contents are fetched later, so a reference is accepted if it can be.
 pub fn admit(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
+    let resolution = resolve(config, &RemoteContents::default());
+    let validated = resolution.validated.as_ref().map(|ignition| {
+        let mut config = MachineConfig::clone(config);
+        config.spec.config = Some(ignition.clone());
+        config
+    });
     let Inspection {
         ignition,
         mut problems,
         warnings,
         refused,
         unusable,
-    } = Inspection::of(config);
+    } = Inspection::of(validated.as_ref().unwrap_or(config));
     problems.extend(refused);
-    problems.extend(resolve(config, &RemoteContents::default()).refused);
+    problems.extend(resolution.refused);
+    problems.extend(
+        ignition
+            .as_ref()
+            .map(node_files::reserved_paths)
+            .unwrap_or_default(),
+    );
     if let Some(raw) = config.spec.config.as_ref().filter(|_| ignition.is_some()) {
         let known: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
         let unverified = remote::unverified_configs(raw).into_iter();

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use mco_api::machine_config_pool::MachineConfigPoolSpec;
-use mco_api::vocabulary::labels;
+use mco_api::vocabulary::{labels, names};
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use thiserror::Error;
 
 use crate::config::manifest::{Manifest, ManifestError, ManifestOrigin};
+use crate::config::node_files::SecretVersions;
 use crate::config::pools;
 use crate::config::remote::{ContentState, RemoteContents};
 use crate::config::remote_store;
@@ -80,6 +81,10 @@ impl Inventory {
                 if let Some((key, contents)) = remote_store::read(&stored) {
                     self.contents.set(key, ContentState::Available(contents));
                 }
+                return Ok(());
+            }
+            "ConfigMap" if manifest.name == names::config_map::SECRET_VERSIONS => {
+                self.contents.secrets = SecretVersions::of_config_map(&decode(&manifest)?);
                 return Ok(());
             }
             _ => {

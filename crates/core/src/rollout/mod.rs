@@ -13,6 +13,7 @@ mod drift_policy;
 pub mod first_boot;
 pub mod holds;
 pub mod hooks;
+pub mod image_mode_status;
 pub mod messages;
 mod node;
 mod node_annotations;

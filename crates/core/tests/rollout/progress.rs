@@ -1,6 +1,7 @@
 //! The conditions of a MachineConfigNode during an update.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use mco_core::rollout::image_mode_status::ImageModeStatus;
 use mco_core::rollout::node_progress::{
     Applied, UpdatePhase, complete, config_version, observed_generation, report, report_all,
     report_while_degraded,
@@ -26,8 +27,15 @@ fn message<'a>(conditions: &'a [Condition], type_: &str) -> &'a str {
 }
 
 fn step(conditions: &[Condition], phase: &UpdatePhase, second: i64) -> Vec<Condition> {
-    report(conditions, phase, "n", "rendered-1", &time(second))
-        .unwrap_or_else(|| panic!("{phase:?} changed nothing"))
+    report(
+        conditions,
+        phase,
+        "n",
+        "rendered-1",
+        &time(second),
+        ImageModeStatus::Off,
+    )
+    .unwrap_or_else(|| panic!("{phase:?} changed nothing"))
 }
 
 #[test]
@@ -159,7 +167,14 @@ fn messages_that_people_and_programs_know() {
 fn saying_the_same_again_changes_nothing() {
     let before = step(&[], &UpdatePhase::Draining, 0);
     assert_eq!(
-        report(&before, &UpdatePhase::Draining, "n", "rendered-1", &time(9)),
+        report(
+            &before,
+            &UpdatePhase::Draining,
+            "n",
+            "rendered-1",
+            &time(9),
+            ImageModeStatus::Off
+        ),
         None
     );
     let after = step(&before, &UpdatePhase::Drained, 9);
@@ -213,7 +228,15 @@ fn a_retry_does_not_clear_node_degraded_while_the_node_is_degraded() {
     ];
     for (second, phase) in (2..).zip(retry) {
         let now = time(second);
-        let after = report_while_degraded(&conditions, &phase, "disk full", "n", "rendered-1", &now);
+        let after = report_while_degraded(
+            &conditions,
+            &phase,
+            "disk full",
+            "n",
+            "rendered-1",
+            &now,
+            ImageModeStatus::Off,
+        );
         conditions = after.unwrap_or(conditions);
         let degraded = conditions
             .iter()
@@ -230,6 +253,7 @@ fn a_retry_does_not_clear_node_degraded_while_the_node_is_degraded() {
         "n",
         "rendered-1",
         &time(9),
+        ImageModeStatus::Off,
     );
     assert_eq!(again, None, "nothing has changed");
     let empty = report_while_degraded(
@@ -239,6 +263,7 @@ fn a_retry_does_not_clear_node_degraded_while_the_node_is_degraded() {
         "n",
         "rendered-1",
         &time(9),
+        ImageModeStatus::Off,
     );
     assert_eq!(shown(&empty.unwrap()), "NodeDegraded=True:NodeDegraded");
 }
@@ -246,7 +271,8 @@ fn a_retry_does_not_clear_node_degraded_while_the_node_is_degraded() {
 #[test]
 fn steps_that_an_object_misses_do_not_hide_what_another_writer_has_reported() {
     let drain = [UpdatePhase::Cordoned, UpdatePhase::Draining];
-    let mut by_controller = report_all(&[], &drain, "n", "rendered-1", &time(5)).unwrap();
+    let mut by_controller =
+        report_all(&[], &drain, "n", "rendered-1", &time(5), ImageModeStatus::Off).unwrap();
     let mut beside = by_controller[0].clone();
     beside.type_ = "PinnedImageSetsDegraded".to_owned();
     by_controller.push(beside.clone());
@@ -296,8 +322,16 @@ fn the_observed_generation_never_decreases() {
 #[test]
 fn steps_that_were_reported_before_are_no_news_although_they_pass_through_others() {
     let drain = [UpdatePhase::Cordoned, UpdatePhase::Draining, UpdatePhase::Drained];
-    let reported =
-        |conditions: &[Condition], second| report_all(conditions, &drain, "n", "rendered-1", &time(second));
+    let reported = |conditions: &[Condition], second| {
+        report_all(
+            conditions,
+            &drain,
+            "n",
+            "rendered-1",
+            &time(second),
+            ImageModeStatus::Off,
+        )
+    };
     let begun = step(&[], &UpdatePhase::NeedsUpdate, 1);
     let drained = reported(&begun, 2).unwrap();
     assert_eq!(
@@ -305,4 +339,95 @@ fn steps_that_were_reported_before_are_no_news_although_they_pass_through_others
         "UpdateExecuted=Unknown:Drained Cordoned=True:UpdateExecutedCordoned Drained=True:UpdateExecutedDrained"
     );
     assert_eq!(reported(&drained, 3), None);
+}
+
+/// The steps of an update with the feature gate `ImageModeStatusReporting`.
+#[test]
+fn with_the_feature_gate_image_and_files_are_steps_of_their_own() {
+    let mode = ImageModeStatus::On;
+    let next = |conditions: &[Condition], phase: &UpdatePhase, second| {
+        report(conditions, phase, "n", "rendered-1", &time(second), mode)
+            .unwrap_or_else(|| panic!("{phase:?} changed nothing"))
+    };
+    let pulled = "ImagePulledFromRegistry=True:ImagePulledFromRegistry";
+    let story = [
+        (
+            UpdatePhase::PullingImage,
+            "ImagePulledFromRegistry=Unknown:ImagePulledFromRegistry".to_owned(),
+        ),
+        (UpdatePhase::ImagePulled, pulled.to_owned()),
+        (
+            UpdatePhase::Applying(Applied::FilesAndOs),
+            format!(
+                "UpdateExecuted=Unknown:AppliedOSImage {pulled} AppliedFiles=Unknown:UpdateExecutedAppliedFiles \
+                 AppliedOSImage=Unknown:UpdateExecutedAppliedOSImage"
+            ),
+        ),
+        (
+            UpdatePhase::Applied(Applied::FilesAndOs),
+            format!(
+                "UpdateExecuted=True:AppliedOSImage {pulled} AppliedFiles=True:UpdateExecutedAppliedFiles \
+                 AppliedOSImage=True:UpdateExecutedAppliedOSImage"
+            ),
+        ),
+        (UpdatePhase::Updated, "Updated=True:Updated".to_owned()),
+        (
+            UpdatePhase::Applied(Applied::Files),
+            "Updated=True:Updated UpdateExecuted=True:AppliedFiles AppliedFiles=True:UpdateExecutedAppliedFiles"
+                .to_owned(),
+        ),
+        (
+            UpdatePhase::ImagePullFailed {
+                error: "unauthorized".to_owned(),
+            },
+            "Updated=True:Updated UpdateExecuted=True:AppliedFiles AppliedFiles=True:UpdateExecutedAppliedFiles"
+                .to_owned(),
+        ),
+    ];
+    let mut conditions = Vec::new();
+    for (second, (phase, expected)) in (0..).zip(story) {
+        conditions = next(&conditions, &phase, second);
+        assert_eq!(shown(&conditions), expected, "{phase:?}");
+        assert_eq!(conditions.len(), 14, "all steps are always shown: {phase:?}");
+    }
+    assert_eq!(
+        message(&conditions, "ImagePulledFromRegistry"),
+        "Node n could not pull the image: unauthorized"
+    );
+}
+
+#[test]
+fn a_changed_feature_gate_replaces_the_steps_of_the_other_setting() {
+    let types = |conditions: &[Condition]| {
+        let types = conditions.iter().map(|condition| condition.type_.clone());
+        types
+            .filter(|type_| type_.contains("Applied"))
+            .collect::<Vec<_>>()
+    };
+    let applied = UpdatePhase::Applied(Applied::FilesAndOs);
+    let begin = UpdatePhase::NeedsUpdate;
+    let off = step(&[], &applied, 0);
+    assert_eq!(types(&off), ["AppliedFilesAndOS"]);
+    assert_eq!(ImageModeStatus::of_conditions(&off), Some(ImageModeStatus::Off));
+    let on = report(&off, &begin, "n", "rendered-2", &time(1), ImageModeStatus::On).unwrap();
+    assert_eq!(types(&on), ["AppliedFiles", "AppliedOSImage"]);
+    assert_eq!(ImageModeStatus::of_conditions(&on), Some(ImageModeStatus::On));
+    assert_eq!(
+        types(&complete(&off, on.clone())),
+        ["AppliedFiles", "AppliedOSImage"]
+    );
+    let again = step(&on, &begin, 2);
+    assert_eq!(types(&again), ["AppliedFilesAndOS"]);
+    assert_eq!(
+        report(
+            &again,
+            &UpdatePhase::PullingImage,
+            "n",
+            "rendered-2",
+            &time(3),
+            ImageModeStatus::Off
+        ),
+        None
+    );
+    assert_eq!(ImageModeStatus::of_conditions(&[]), None);
 }

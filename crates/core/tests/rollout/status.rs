@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::Node;
 use mco_api::machine_config_pool::MachineConfigPoolStatus;
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{MachineConfigNode, MachineConfigPool};
+use mco_core::rollout::image_mode_status::{ImageModeStatus, desired_image, is_updated_to};
 use mco_core::rollout::pool_status::{PoolStatusInputs, PoolStatusReport, RenderOutcome, report};
-use mco_core::rollout::{RolloutView, TargetState, plan};
+use mco_core::rollout::{RolloutTarget, RolloutView, TargetState, plan};
 use serde_json::{Value, json};
 
 use crate::fixtures::*;
@@ -880,4 +881,97 @@ fn a_pool_with_a_foreign_target_updates_no_node_and_counts_only_once_rendering_h
     assert_eq!((counted.machine_count, counted.updated_machine_count), (2, 0));
     assert_eq!(counted.observed_generation, 7);
     assert_eq!(condition::find(&counted.conditions, condition::UPDATED), None);
+}
+
+/// The feature gate `ImageModeStatusReporting`.
+#[test]
+fn with_the_gate_nodes_are_counted_by_what_their_machine_config_nodes_report() {
+    let digest = "a".repeat(64);
+    let image = format!("registry.example.com/os@sha256:{digest}");
+    let object = |name: &str,
+                  updated: &str,
+                  degraded: &str,
+                  config: &str,
+                  image: Option<&str>|
+     -> MachineConfigNode {
+        let condition = |type_: &str, status: &str| {
+            json!({"type": type_, "status": status, "reason": "x", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"node": {"name": name}, "pool": {"name": "worker"}, "configVersion": {"desired": config}},
+            "status": {
+                "conditions": [condition("Updated", updated), condition("NodeDegraded", degraded)],
+                "configVersion": {"current": config, "desired": config},
+                "configImage": image.map(|image| json!({"desiredImage": image})),
+            },
+        }))
+        .unwrap()
+    };
+    let pool = pool("worker", "v1", json!({}));
+    let nodes = nodes("a v1/v1; b v1/v1; c v1/v1");
+    let counted = |objects: &[MachineConfigNode], mode| {
+        let by_name = objects
+            .iter()
+            .map(|object| (object.metadata.name.as_deref().unwrap(), object));
+        let inputs = PoolStatusInputs {
+            machine_config_nodes: by_name.collect(),
+            image_mode_status: mode,
+            ..PoolStatusInputs::default()
+        };
+        let status = report_with(&pool, &nodes, &inputs).status;
+        [status.updated_machine_count, status.degraded_machine_count]
+    };
+    let all = [
+        object("a", "True", "False", "v1", None),
+        object("b", "False", "True", "v1", None),
+        object("c", "True", "False", "v0", None),
+    ];
+    assert_eq!(counted(&all, ImageModeStatus::Off), [3, 0]);
+    assert_eq!(counted(&all, ImageModeStatus::On), [1, 1]);
+    assert_eq!(
+        counted(&all[..1], ImageModeStatus::On),
+        [1, 0],
+        "without a report a node is not updated"
+    );
+    let left = [object("a", "True", "False", "v1", Some(&image))];
+    assert_eq!(
+        counted(&left, ImageModeStatus::On),
+        [0, 0],
+        "it still goes to an image"
+    );
+
+    let target = |image: Option<&str>| RolloutTarget {
+        config: "v1".to_owned(),
+        image: image.map(str::to_owned),
+    };
+    let layered = object("a", "True", "False", "v1", Some(&image));
+    assert!(is_updated_to(&layered, &target(Some(&image))));
+    assert!(!is_updated_to(&layered, &target(None)));
+    let without = object("a", "True", "False", "v1", None);
+    assert!(!is_updated_to(&without, &target(Some(&image))));
+    assert!(
+        is_updated_to(&without, &target(Some("registry/os:tag"))),
+        "the API accepts no such image in a MachineConfigNode"
+    );
+    for rejected in [
+        "registry/os:tag",
+        "",
+        "localhost:5000/os@sha256:aa",
+        &format!("host/os@sha256:{digest}"),
+    ] {
+        assert_eq!(
+            desired_image(ImageModeStatus::On, Some(rejected)),
+            None,
+            "{rejected}"
+        );
+    }
+    assert_eq!(desired_image(ImageModeStatus::Off, Some(&image)), None);
+    assert_eq!(
+        desired_image(ImageModeStatus::On, Some(&image))
+            .unwrap()
+            .desired_image,
+        image
+    );
 }

@@ -40,6 +40,16 @@ impl AgentClient {
         &self.node
     }
 
+    pub fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// Returns the node's own Node.
+    pub async fn read_node(&self) -> Result<Node, AgentError> {
+        let node = self.nodes().get(&self.node).await;
+        node.map_err(failed(format!("read node {}", self.node)))
+    }
+
     pub fn nodes(&self) -> Api<Node> {
         Api::all(self.client.clone())
     }
@@ -202,9 +212,7 @@ impl AgentClient {
 
     /// Returns the node's health in this boot.
     pub async fn health(&self, boot_id: &str) -> Result<NodeHealth, AgentError> {
-        let node = self.nodes().get(&self.node).await;
-        let node = node.map_err(failed(format!("read node {}", self.node)))?;
-        Ok(NodeHealth::of_node(&node, boot_id))
+        Ok(NodeHealth::of_node(&self.read_node().await?, boot_id))
     }
 
     pub async fn introduce(&self, annotations: &BTreeMap<String, String>) -> Result<Node, AgentError> {

@@ -22,6 +22,8 @@ pub struct Observation {
     /// yet.
     pub introduces_itself: bool,
     pub forced: bool,
+    /// Values of the node's files have changed, and the node has its turn to write them.
+    pub renews_files: bool,
 }
 
 impl Observation {
@@ -154,10 +156,11 @@ pub fn next(seen: &Observation, verified: Option<&ConfigVersion>) -> AgentStep {
         image: node.desired_image.clone(),
     };
     let agrees = has == wants && *annotated == wants.config;
-    if agrees && node.is_done() && !seen.forced && !seen.introduces_itself {
+    let starts_over = seen.forced || seen.introduces_itself || seen.renews_files;
+    if agrees && node.is_done() && !starts_over {
         return AgentStep::Idle;
     }
-    if has != wants || verified != Some(&wants) || seen.forced {
+    if has != wants || verified != Some(&wants) || seen.forced || seen.renews_files {
         return AgentStep::Update { from: has, to: wants };
     }
     // The latest request decides whether the uncordon was already granted.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mco_api::MachineConfig;
 use mco_api::vocabulary::events::daemon as event;
 use mco_core::rollout::messages::DriftHealed;
 use mco_core::rollout::node_progress::UpdatePhase;
@@ -142,11 +143,17 @@ impl Agent {
 
     async fn heal(&mut self, cause: &str, count: usize) -> Result<(), AgentError> {
         self.stop_watching();
-        self.blocking(|machine| match disk::current_config(&machine.root)? {
-            Some(config) => work::heal(machine, &config),
-            None => Ok(()),
-        })
-        .await?;
+        let current = self
+            .blocking(|machine| Ok(disk::current_config(&machine.root)?))
+            .await?;
+        if let Some(current) = current {
+            let image = current.built_image.clone();
+            let object = MachineConfig::clone(&current.object);
+            let config = self
+                .as_recorded(work::checked(object)?.with_built_image(image))
+                .await?;
+            self.blocking(move |machine| work::heal(machine, &config)).await?;
+        }
         let healed = DriftHealed {
             cause: cause.to_owned(),
             more: count.saturating_sub(1),

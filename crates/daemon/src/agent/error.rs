@@ -9,6 +9,8 @@ use mco_host::systemd::ServiceAction;
 use mco_runtime::BlockingWorkFailed;
 use thiserror::Error;
 
+use super::hosted::PayloadError;
+use super::node_files::SecretError;
 use super::report::NodeFailure;
 use crate::apply::ConfigApplyError;
 use crate::disk::DiskError;
@@ -44,6 +46,11 @@ pub enum AgentError {
     PolicyNotReady { generation: i64 },
     #[error(transparent)]
     InvalidConfig(#[from] Box<InvalidObject>),
+    /// Found before the node is drained.
+    #[error("config {config} needs values that this node does not have: {}", .problems.join("; "))]
+    NodeValues { config: String, problems: Vec<String> },
+    #[error("cannot get the values of the Secrets of config {config}: {source}")]
+    Secrets { config: String, source: SecretError },
     #[error("{message}")]
     UnexpectedState {
         message: String,
@@ -97,6 +104,14 @@ pub enum AgentError {
     Live(#[from] LiveError),
     #[error(transparent)]
     Images(#[from] ImagesError),
+    #[error(transparent)]
+    Payload(#[from] PayloadError),
+    #[error(
+        "the config of this machine is unknown: neither {} nor {} exists. It was not installed from a MachineConfig",
+        crate::paths::HOSTED_CONFIG,
+        crate::paths::INSTALLED_CONFIG
+    )]
+    NotInstalled,
     #[error("the work on the machine was interrupted: {0}")]
     Panicked(#[from] BlockingWorkFailed),
     #[error("a background task has ended: {0}")]
@@ -203,7 +218,7 @@ impl AgentError {
     /// between the attempts, five take half a minute and seven take two minutes.
     pub fn failures_before_degraded(&self) -> u32 {
         match self {
-            Self::Api { .. } => 5,
+            Self::Api { .. } | Self::Secrets { .. } => 5,
             Self::PolicyNotReady { .. } => 7,
             _ => 0,
         }

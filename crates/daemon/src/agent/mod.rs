@@ -15,10 +15,12 @@ mod drift_watch;
 mod error;
 mod events;
 mod health;
+pub mod hosted;
 mod images;
 mod isolation;
 mod kubelet;
 mod metrics;
+mod node_files;
 mod notes;
 mod on_disk;
 mod options;
@@ -39,6 +41,7 @@ pub use decide::{
 pub use error::AgentError;
 pub(crate) use kubelet::probe_kubelet;
 pub use kubelet::{EndpointError, HealthEndpoint, KubeletCheck};
+pub use node_files::{SecretEndpoint, SecretError};
 pub use on_disk::OnDisk;
 pub use options::AgentOptions;
 pub use report::{

@@ -6,6 +6,7 @@ use std::time::Duration;
 use mco_http::metrics::ScrapeAccess;
 
 use super::kubelet::KubeletCheck;
+use super::node_files::SecretEndpoint;
 use crate::guard::{self, GuardOptions};
 
 /// The grace period after a stop: shorter than the five seconds after which callers expect a component to have exited.
@@ -29,6 +30,8 @@ pub struct AgentOptions {
     pub health_deadline: Duration,
     /// How changes are guarded; `None` on simulated machines.
     pub guard: Option<GuardOptions>,
+    /// Where the values of Secrets are fetched; by default at the API server, which those of `mco up` serve.
+    pub secrets: Option<SecretEndpoint>,
 }
 
 impl Default for AgentOptions {
@@ -42,6 +45,7 @@ impl Default for AgentOptions {
             alone: false,
             health_deadline: guard::DEADLINE,
             guard: None,
+            secrets: None,
         }
     }
 }

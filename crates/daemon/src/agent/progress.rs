@@ -7,11 +7,16 @@ use std::slice;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use kube::api::{Api, Patch};
-use mco_api::MachineConfigNode;
+use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_api::foreign::feature_gate::FeatureGate;
 use mco_api::machine_config_node::IrreconcilableChange;
 use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
+use mco_api::vocabulary::names;
 use mco_api::vocabulary::reasons::machine_config_node as reason;
+use mco_api::{ControllerConfig, MachineConfigNode};
+use mco_core::config::feature_gates::FeatureGates;
 use mco_core::rollout::NodeAnnotations;
+use mco_core::rollout::image_mode_status::{self, ImageModeStatus};
 use mco_core::rollout::node_progress::{self, UpdatePhase};
 use serde_json::{Value, json};
 
@@ -35,6 +40,8 @@ pub(super) struct ProgressReporter {
     begun: Option<String>,
     /// Whether the object already shows the beginning of this update.
     shows_begin: bool,
+    /// The steps of this update, as the feature gate was when it began; `None` before the first report.
+    mode: Option<ImageModeStatus>,
 }
 
 impl ProgressReporter {
@@ -48,6 +55,7 @@ impl ProgressReporter {
             steps: Vec::new(),
             begun: None,
             shows_begin: false,
+            mode: None,
         }
     }
 
@@ -55,6 +63,8 @@ impl ProgressReporter {
     pub async fn report(&mut self, phase: &UpdatePhase, view: &NodeAnnotations) {
         let begins = *phase == UpdatePhase::NeedsUpdate;
         let desired = view.desired_config.as_deref().unwrap_or_default();
+        let is_new = begins && self.begun.as_deref() != Some(desired);
+        let mode = self.mode(is_new).await;
         self.record(phase, desired);
         if begins && self.shows_begin {
             return;
@@ -70,7 +80,7 @@ impl ProgressReporter {
                 } else {
                     &steps
                 };
-                after_steps(known, &node, steps, view)
+                after_steps(known, &node, steps, view, mode)
             })
             .await;
         self.shows_begin |= begins && is_written;
@@ -104,15 +114,51 @@ impl ProgressReporter {
             steps.push(UpdatePhase::NeedsUpdate);
         }
         let node = self.node.clone();
+        let mode = self.mode(false).await;
         let is_written = self
             .write(|known| {
                 if steps.is_empty() || shows_progress(known) {
                     return None;
                 }
-                after_steps(known, &node, &steps, view)
+                after_steps(known, &node, &steps, view, mode)
             })
             .await;
         self.is_new = !is_written;
+    }
+
+    /// Returns the steps of the update, and reads the feature gates when a new one begins.
+    async fn mode(&mut self, is_new: bool) -> ImageModeStatus {
+        if let Some(mode) = self.mode.filter(|_| !is_new) {
+            return mode;
+        }
+        match self.gates().await {
+            Ok(gates) => {
+                let mode = ImageModeStatus::of_gates(&gates);
+                self.mode = Some(mode);
+                mode
+            }
+            Err(error) => {
+                tracing::debug!(node = self.node, %error, "could not read the feature gates");
+                self.mode.unwrap_or_default()
+            }
+        }
+    }
+
+    /// Returns the feature gates. A cluster without them has none, and neither has one whose operator does not let the
+    /// daemon read them.
+    async fn gates(&self) -> Result<FeatureGates, kube::Error> {
+        let client = self.all.clone().into_client();
+        let gates: Api<FeatureGate> = Api::all(client.clone());
+        let object = match gates.get_opt(names::SINGLETON).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => None,
+            found => found?,
+        };
+        let Some(object) = object else {
+            return Ok(FeatureGates::default());
+        };
+        let configs: Api<ControllerConfig> = Api::all(client);
+        let config = configs.get_opt(CONTROLLER_CONFIG_NAME).await?.unwrap_or_default();
+        Ok(FeatureGates::in_force(Some(&object), &config, None).unwrap_or_default())
     }
 
     /// Records the latest step of each kind.
@@ -191,12 +237,18 @@ fn after_steps(
     node: &str,
     phases: &[UpdatePhase],
     view: &NodeAnnotations,
+    mode: ImageModeStatus,
 ) -> Option<Value> {
     let before = known.status.clone().unwrap_or_default();
     let current = view.current_config.as_deref().unwrap_or_default();
     let desired = view.desired_config.as_deref().unwrap_or_default();
     let now = Time(Timestamp::now());
     let is_complete = shows_progress(known);
+    // An update that began before a restart keeps its steps.
+    let mode = match phases.first() {
+        Some(UpdatePhase::NeedsUpdate) => mode,
+        _ => ImageModeStatus::of_conditions(&before.conditions).unwrap_or(mode),
+    };
     let mut conditions = if is_complete {
         before.conditions.clone()
     } else {
@@ -209,9 +261,9 @@ fn after_steps(
         );
         let after = if view.is_failing() && !reports_health {
             let error = &view.reason;
-            node_progress::report_while_degraded(&conditions, phase, error, node, desired, &now)
+            node_progress::report_while_degraded(&conditions, phase, error, node, desired, &now, mode)
         } else {
-            node_progress::report(&conditions, phase, node, desired, &now)
+            node_progress::report(&conditions, phase, node, desired, &now, mode)
         };
         conditions = after.unwrap_or(conditions);
     }
@@ -219,16 +271,30 @@ fn after_steps(
         conditions = node_progress::complete(&before.conditions, conditions);
     }
     let version = node_progress::config_version(current, desired, &conditions);
-    if conditions == before.conditions && before.config_version.as_ref() == Some(&version) {
+    let goal = view
+        .desired_image
+        .as_deref()
+        .filter(|_| version.desired == desired);
+    let images = image_mode_status::images(mode, view.current_image.as_deref(), goal);
+    let is_same = before.config_version.as_ref() == Some(&version) && before.config_image == images;
+    if conditions == before.conditions && is_same {
         return None;
     }
     let generation =
         node_progress::observed_generation(before.observed_generation, known.metadata.generation);
-    Some(json!({
+    let mut status = json!({
         "conditions": conditions,
         "configVersion": version,
         "observedGeneration": generation,
-    }))
+    });
+    if images != before.config_image {
+        // A merge replaces each image, and removes one that the node no longer has.
+        status["configImage"] = images.map_or(
+            Value::Null,
+            |images| json!({"currentImage": images.current_image, "desiredImage": images.desired_image}),
+        );
+    }
+    Some(status)
 }
 
 /// Returns the status after a comparison with the installation; `None` if it is already up to date.
@@ -300,7 +366,15 @@ mod tests {
     #[test]
     fn an_update_is_begun_once_per_target() {
         let now = Time(Timestamp::UNIX_EPOCH);
-        let begun = node_progress::report(&[], &UpdatePhase::NeedsUpdate, "n", "b", &now).unwrap_or_default();
+        let begun = node_progress::report(
+            &[],
+            &UpdatePhase::NeedsUpdate,
+            "n",
+            "b",
+            &now,
+            ImageModeStatus::Off,
+        )
+        .unwrap_or_default();
         let object = |desired: &str| object(begun.clone(), desired);
         assert!(is_under_way(&object("b"), "b"));
         assert!(
@@ -328,9 +402,25 @@ mod tests {
             error: "disk full".to_owned(),
         };
         let empty = MachineConfigNode::new("n", MachineConfigNodeSpec::default());
-        let status = after_steps(&empty, "n", &[UpdatePhase::NeedsUpdate, failed], &view).unwrap();
+        let status = after_steps(
+            &empty,
+            "n",
+            &[UpdatePhase::NeedsUpdate, failed],
+            &view,
+            ImageModeStatus::Off,
+        )
+        .unwrap();
         let conditions: Vec<Condition> = serde_json::from_value(status["conditions"].clone()).unwrap();
         let known = object(conditions, "not-yet-set");
-        assert_eq!(after_steps(&known, "n", &[UpdatePhase::NeedsUpdate], &view), None);
+        assert_eq!(
+            after_steps(
+                &known,
+                "n",
+                &[UpdatePhase::NeedsUpdate],
+                &view,
+                ImageModeStatus::Off
+            ),
+            None
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! The event loop: waits for watch events, runs steps until the node is up to date, reports failures and retries with
 //! backoff.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use mco_api::ControllerConfig;
+use mco_api::vocabulary::annotations::{REBOOT_LOCK, VALUE_PREFIX};
 use mco_api::vocabulary::events::daemon as event;
 use mco_core::rollout::NodeAnnotations;
 use mco_core::rollout::hooks::HookResult;
@@ -30,6 +32,7 @@ use super::images::{Keeper, NodeFacts};
 use super::isolation::isolated;
 use super::kubelet;
 use super::metrics::DaemonMetrics;
+use super::node_files::{self, FileRenewal, SecretEndpoint};
 use super::notes::Note;
 use super::options::AgentOptions;
 use super::progress::ProgressReporter;
@@ -133,6 +136,8 @@ pub(super) struct Agent {
     pub hooks: Vec<HookResult>,
     pub guard: Option<GuardOptions>,
     pub stage_ahead_at: StageAhead,
+    pub secret_endpoint: Option<SecretEndpoint>,
+    pub file_renewal: FileRenewal,
 }
 
 /// Whether this process has compared the CA of the API server with the cluster's.
@@ -156,6 +161,30 @@ pub(super) struct KnownNode {
     pub view: NodeAnnotations,
     revision: Option<u128>,
     pub uid: Option<String>,
+    /// Changes with everything that files can have of the Node.
+    values: u64,
+    /// Whether the Node has annotations about files with changed values.
+    pub has_file_annotations: bool,
+}
+
+/// Returns a number that changes with the labels, the values and the addresses of a Node.
+fn fingerprint(node: &Node) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    node.metadata.labels.hash(&mut hasher);
+    let annotations = node.metadata.annotations.iter().flatten();
+    let values = annotations.filter(|(key, _)| key.starts_with(VALUE_PREFIX));
+    values.for_each(|value| value.hash(&mut hasher));
+    // The turn to write them again is another client's answer.
+    node.metadata
+        .annotations
+        .as_ref()
+        .is_some_and(|all| all.contains_key(REBOOT_LOCK))
+        .hash(&mut hasher);
+    let status = node.status.as_ref();
+    for address in status.iter().flat_map(|status| status.addresses.iter().flatten()) {
+        (&address.type_, &address.address).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// How long to wait if there is no event.
@@ -218,6 +247,8 @@ impl Agent {
             hooks: Vec::new(),
             guard: options.guard.clone(),
             stage_ahead_at: StageAhead::NotWanted,
+            secret_endpoint: options.secrets.clone(),
+            file_renewal: FileRenewal::NotDue,
             machine,
         }
     }
@@ -372,6 +403,8 @@ impl Agent {
                 .as_deref()
                 .and_then(|version| version.parse().ok()),
             uid: node.metadata.uid.clone(),
+            values: fingerprint(node),
+            has_file_annotations: node_files::has_annotations(node),
         };
         if node.metadata.deletion_timestamp.is_some() {
             self.node = None;
@@ -385,6 +418,7 @@ impl Agent {
         self.share_facts(node);
         if let Some(known) = &self.node
             && seen.view == known.view
+            && seen.values == known.values
         {
             self.node = Some(seen);
             return false;

@@ -17,6 +17,7 @@ use mco_core::rollout::node_progress::UpdatePhase;
 
 use super::decide::{AgentStep, ConfigVersion, Observation, PendingChange, next};
 use super::error::AgentError;
+use super::node_files::FileRenewal;
 use super::on_disk::OnDisk;
 use super::report::{self, NodeReport};
 use super::run::{AfterStep, Agent, CaComparison, Pause};
@@ -47,6 +48,10 @@ impl Agent {
             return Ok(AfterStep::Wait(Pause::UntilNews));
         };
         let seen = self.blocking(move |machine| work::observe(machine, node)).await?;
+        let seen = Observation {
+            renews_files: self.file_renewal == FileRenewal::Due,
+            ..seen
+        };
         let request = seen.node.adoption_request.clone();
         match (&request, request.as_deref().and_then(AdoptionRequest::parse)) {
             (Some(value), Some(AdoptionRequest::Release)) if seen.is_managed() => {
@@ -161,7 +166,7 @@ impl Agent {
         to: ConfigVersion,
     ) -> Result<AfterStep, AgentError> {
         self.stop_watching();
-        let again = from == to;
+        let again = from == to && !seen.renews_files;
         if seen.forced {
             self.blocking(work::forget_rolled_back).await?;
         } else {
@@ -182,6 +187,12 @@ impl Agent {
             _ => self.target(&to.config).await?,
         };
         let new = work::checked(target)?.with_built_image(to.image.clone());
+        // Before a drain, so that a node that cannot have the config goes on with its workloads.
+        let new = if again {
+            self.as_recorded(new).await?
+        } else {
+            self.resolved(new).await?
+        };
         let image = from.image.clone();
         let old = self
             .blocking(move |machine| work::starting_point(machine, known, image))
@@ -288,13 +299,15 @@ impl Agent {
                     .normal(event::DRAIN, format!("Draining node to update config: {because}"));
                 self.write(&report::request_drain(&to.config)).await?;
             }
-            AgentUpdateResult::AwaitingBoot => {}
+            AgentUpdateResult::AwaitingBoot => self.file_renewal = FileRenewal::NotDue,
             AgentUpdateResult::AwaitingConfirmation { actions } => {
+                self.file_renewal = FileRenewal::NotDue;
                 if !again {
                     self.run_post_config_actions(&actions).await;
                 }
             }
             AgentUpdateResult::Settled { version, actions } => {
+                self.file_renewal = FileRenewal::NotDue;
                 if !again {
                     self.run_post_config_actions(&actions).await;
                 }
@@ -415,6 +428,9 @@ impl Agent {
             }
             self.watch_over_disk().await;
             self.report_irreconcilable(version).await;
+            if let Some(after) = self.follow_node_files().await? {
+                return Ok(after);
+            }
         }
         self.report_phase(&UpdatePhase::Updated).await;
         self.activity

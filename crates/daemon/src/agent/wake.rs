@@ -26,9 +26,13 @@ pub(super) enum ClusterChange {
 
 pub(super) type ClusterChanges = Pin<Box<dyn Stream<Item = ClusterChange> + Send>>;
 
-/// Returns the events of three single-object watches. Interruptions are logged and retried.
-pub(super) fn cluster_changes(cluster: &AgentClient) -> ClusterChanges {
-    let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
+/// Watches one object by name.
+fn only(name: &str) -> watcher::Config {
+    watcher::Config::default().fields(&format!("metadata.name={name}"))
+}
+
+/// Returns the changes of the own Node. Interruptions are logged and retried.
+pub(super) fn node_changes(cluster: &AgentClient) -> ClusterChanges {
     let node = with_backoff(watch(cluster.lenient_nodes(), only(cluster.node()))).filter_map(async |event| {
         match event {
             Ok(Event::Apply(Lenient(Ok(node))) | Event::InitApply(Lenient(Ok(node)))) => {
@@ -46,6 +50,11 @@ pub(super) fn cluster_changes(cluster: &AgentClient) -> ClusterChanges {
             }
         }
     });
+    Box::pin(node)
+}
+
+/// Returns the events of three single-object watches. Interruptions are logged and retried.
+pub(super) fn cluster_changes(cluster: &AgentClient) -> ClusterChanges {
     let config = with_backoff(watch(cluster.controller_configs(), only(CONTROLLER_CONFIG_NAME))).filter_map(
         async |event| match event {
             Ok(Event::Apply(config) | Event::InitApply(config)) => {
@@ -75,5 +84,5 @@ pub(super) fn cluster_changes(cluster: &AgentClient) -> ClusterChanges {
         }
     });
     let objects = futures::stream::select(config, progress);
-    Box::pin(futures::stream::select(node, objects))
+    Box::pin(futures::stream::select(node_changes(cluster), objects))
 }

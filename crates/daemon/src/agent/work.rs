@@ -11,6 +11,7 @@ use mco_core::config::reconcilable::Overrides;
 use mco_core::config::rules::AdministratorRules;
 use mco_core::rollout::NodeAnnotations;
 use mco_core::rollout::node_progress::{Applied, UpdatePhase as Progress};
+use mco_host::os::OsChange;
 use mco_host::{Attributes, FsError, Machine, Reboot, RootedPath};
 
 use super::decide::{ConfigVersion, DrainStep, Observation, PendingChange, drain_step};
@@ -31,7 +32,7 @@ use crate::os_stage;
 use crate::paths;
 use crate::revert::{self, WayBack};
 use crate::status::StatusError;
-use crate::transaction::{self, JournalPhase, Uninterrupted, read_journal};
+use crate::transaction::{self, Journal, JournalPhase, Uninterrupted, read_journal};
 use crate::validate::{self, Mismatch};
 
 /// The reboot reason when the force file is present.
@@ -57,6 +58,7 @@ pub(super) fn observe(machine: &Machine, node: NodeAnnotations) -> Result<Observ
         pending,
         introduces_itself: disk::node_annotations(root)?.is_some(),
         forced: disk::is_forced(root)?,
+        renews_files: false,
     })
 }
 
@@ -175,13 +177,34 @@ fn stage_ahead(
         return Ok(());
     }
     notes::os_update_started(change, new).into_iter().for_each(notify);
-    machine
-        .os
-        .preflight(&machine.root, change)
-        .map_err(ConfigApplyError::from)?;
-    os_stage::stage(machine, change).map_err(ConfigApplyError::from)?;
+    let staged = pulling(change, notify, || {
+        machine.os.preflight(&machine.root, change)?;
+        os_stage::stage(machine, change)
+    });
+    staged.map_err(ConfigApplyError::from)?;
     notify(notes::os_staged_ahead(new));
     Ok(())
+}
+
+/// Reports the pull of the images of an OS change, which is the first that such a change does.
+fn pulling<T, E: std::fmt::Display>(
+    change: &OsChange,
+    notify: &dyn Fn(Note),
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    if change.image.is_none() && change.packages_image.is_none() {
+        return work();
+    }
+    notify(Progress::PullingImage.into());
+    let result = work();
+    let phase = match &result {
+        Ok(_) => Progress::ImagePulled,
+        Err(error) => Progress::ImagePullFailed {
+            error: report::shortened(&error.to_string()),
+        },
+    };
+    notify(phase.into());
+    result
 }
 
 /// Stages the OS of a config that the node will be sent to; returns whether there was something to stage.
@@ -355,11 +378,7 @@ pub(super) fn update(
     }
     let actions = prepared.cost.actions.clone();
     let system = prepared.system_change().cloned();
-    let applied = if system.is_some() {
-        Applied::FilesAndOs
-    } else {
-        Applied::Files
-    };
+    let applied = applied(system.as_ref());
     if !prepared.is_nothing() {
         safety::before_apply(machine, update, notify)?;
     }
@@ -376,7 +395,7 @@ pub(super) fn update(
         // The boot cannot be proven and the update is forced, so the previous state is no longer a rollback target.
         transaction::supersede(machine, &journal, &Uninterrupted).map_err(ConfigApplyError::from)?;
     }
-    let committed = apply::commit(machine, prepared, &Uninterrupted);
+    let committed = commit(machine, prepared, system.as_ref(), notify);
     if is_change {
         notify(notes::unprotected());
     }
@@ -399,6 +418,27 @@ pub(super) fn update(
         None | Some(ApplyResult::Done) => Ok(AgentUpdateResult::Settled { version, actions }),
         Some(ApplyResult::AwaitingBoot { .. }) => Ok(AgentUpdateResult::AwaitingBoot),
         Some(ApplyResult::AwaitingConfirmation) => Ok(AgentUpdateResult::AwaitingConfirmation { actions }),
+    }
+}
+
+fn applied(system: Option<&OsChange>) -> Applied {
+    match system {
+        Some(_) => Applied::FilesAndOs,
+        None => Applied::Files,
+    }
+}
+
+/// Writes the update. Where nothing is staged ahead, this pulls the images as well.
+fn commit(
+    machine: &Machine,
+    prepared: PreparedApply<'_>,
+    system: Option<&OsChange>,
+    notify: &dyn Fn(Note),
+) -> Result<Option<Journal>, ConfigApplyError> {
+    let commit = || apply::commit(machine, prepared, &Uninterrupted);
+    match system.filter(|_| !machine.os.stages_ahead()) {
+        Some(change) => pulling(change, notify, commit),
+        None => commit(),
     }
 }
 

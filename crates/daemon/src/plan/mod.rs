@@ -398,6 +398,29 @@ impl<'m, 'a> Builder<'m, 'a> {
             };
             self.state.push(PlanStep { path, action });
         }
+        self.node_files(new)
+    }
+
+    /// Plans the record of what the node has in the files that differ between nodes.
+    fn node_files(&mut self, new: &NodeConfig) -> Result<(), PlanError> {
+        let path = RootedPath::new(paths::NODE_FILES).map_err(FsError::from)?;
+        let stored = crate::node_files::recorded(self.root()).ok().flatten();
+        let Some(files) = new.node_files.as_ref().filter(|files| !files.is_empty()) else {
+            if self.root().entry(&path)?.is_some() {
+                let action = PlanAction::Remove;
+                self.state.push(PlanStep { path, action });
+            }
+            return Ok(());
+        };
+        let bytes = files.to_bytes().map_err(PlanError::Encode)?;
+        let is_stored = stored.is_some_and(|stored| stored.to_bytes().is_ok_and(|stored| stored == bytes));
+        if !is_stored {
+            let action = PlanAction::Write {
+                contents: NewContents::Bytes(bytes),
+                attributes: STATE_ATTRIBUTES,
+            };
+            self.state.push(PlanStep { path, action });
+        }
         Ok(())
     }
 
@@ -500,6 +523,16 @@ fn is_file(
             source,
         })
     };
+    if let Contents::Secret(secret) = contents {
+        let is_right = |entry: FileEntry| {
+            entry.kind == FileKind::File
+                && entry.mode == attributes.mode
+                && same_owner(root, &entry, attributes)
+        };
+        if entry.is_some_and(is_right) && secret.is_in(root, path)? {
+            return Ok(true);
+        }
+    }
     let Some(entry) = entry.filter(|entry| {
         entry.kind == FileKind::File && entry.mode == attributes.mode && same_owner(root, entry, attributes)
     }) else {

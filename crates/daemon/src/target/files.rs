@@ -1,21 +1,24 @@
 //! Files, directories and links of a config.
 
 use mco_core::config::applicability;
+use mco_core::config::node_files::secret_version;
 use mco_host::{Accounts, Attributes, FileOwner, RootedPath};
 use mco_ignition::Config;
 use mco_ignition::model::{NodeGroup, NodeUser};
 
 use super::{Contents, Managed, Source, TargetError, Wanted};
+use crate::config::NodeConfig;
 
 const HIGHEST_MODE: i64 = 0o777;
 const DEFAULT_FILE_MODE: i64 = 0o644;
 const DEFAULT_DIRECTORY_MODE: i64 = 0o755;
 
 pub(super) fn managed<'a>(
-    config: &'a Config,
+    config: &'a NodeConfig,
     accounts: Accounts<'_>,
 ) -> Result<Vec<Managed<'a>>, TargetError> {
-    let storage = &config.storage;
+    let secrets = config.node_files.as_ref().map(|files| &files.secrets);
+    let storage = &config.ignition.storage;
     let mut managed =
         Vec::with_capacity(storage.files.len() + storage.directories.len() + storage.links.len());
     for directory in &storage.directories {
@@ -38,7 +41,10 @@ pub(super) fn managed<'a>(
         managed.push(Managed {
             path: checked_path(&file.path)?,
             wanted: Wanted::File {
-                contents: Contents::Encoded(&file.contents),
+                contents: match secrets.and_then(|secrets| secrets.get(&file.path)) {
+                    Some(secret) if secret_version(file).is_some() => Contents::Secret(secret),
+                    _ => Contents::Encoded(&file.contents),
+                },
                 attributes,
             },
             source: Source::File,

@@ -11,6 +11,7 @@ use mco_ignition::resource::{self, DecodeError};
 use thiserror::Error;
 
 use crate::config::NodeConfig;
+use crate::node_files::SecretContents;
 pub use keys::{KeyFile, block, key_files, missing_user, password, sets_password, ssh_user};
 pub use units::{dropin_path, is_masked, unit_path};
 
@@ -53,12 +54,18 @@ pub enum Wanted<'a> {
 pub enum Contents<'a> {
     Encoded(&'a Resource),
     Text(&'a str),
+    /// The value of a Secret, which is known only while it has to be written.
+    Secret(&'a SecretContents),
 }
 
 impl Contents<'_> {
     pub fn bytes(&self) -> Result<Vec<u8>, DecodeError> {
         match self {
             Self::Text(text) => Ok(text.as_bytes().to_vec()),
+            Self::Secret(secret) => secret
+                .bytes()
+                .map(<[u8]>::to_vec)
+                .ok_or_else(|| DecodeError::Source("the value of the Secret was not fetched".to_owned())),
             Self::Encoded(resource) => resource::decode(
                 resource.source.as_deref(),
                 resource.compression.as_deref(),
@@ -98,7 +105,7 @@ pub enum TargetError {
 
 /// Returns the desired state of all paths of a config, except enablement links, keys and passwords.
 pub fn managed<'a>(config: &'a NodeConfig, accounts: Accounts<'_>) -> Result<Vec<Managed<'a>>, TargetError> {
-    let mut managed = files::managed(&config.ignition, accounts)?;
+    let mut managed = files::managed(config, accounts)?;
     units::check_names(&config.ignition)?;
     managed.extend(units::managed(&config.ignition)?);
     Ok(managed)

@@ -80,6 +80,17 @@ fn file(
     if go_mode::of_entry(entry) != wanted.mode {
         return Ok(Some(mode_mismatch(path, wanted.mode, entry)));
     }
+    if let Contents::Secret(secret) = contents {
+        return if secret.is_in(root, path)? {
+            Ok(owner_mismatch(root, path, entry, wanted))
+        } else {
+            // Neither sizes nor hashes.
+            let cause = DriftCause::Content {
+                path: path.to_string(),
+            };
+            Ok(Some(Mismatch::plain(path.as_str(), cause.to_string())))
+        };
+    }
     let bytes = contents.bytes().map_err(|source| TargetError::Contents {
         path: path.to_string(),
         source,
@@ -110,19 +121,21 @@ fn file(
             found: Some(shape(entry.size, found)),
         }));
     }
-    if entry.owner != wanted.owner && root.records_owners() {
-        let shape = |owner: String| FileShape {
-            owner: Some(owner),
-            ..FileShape::default()
-        };
-        return Ok(Some(Mismatch {
-            subject: path.to_string(),
-            cause: attribute_mismatch(DriftAttribute::Owner, path, &wanted.owner, &entry.owner),
-            expected: Some(shape(wanted.owner.to_string())),
-            found: Some(shape(entry.owner.to_string())),
-        }));
-    }
-    Ok(None)
+    Ok(owner_mismatch(root, path, entry, wanted))
+}
+
+fn owner_mismatch(root: &Root, path: &RootedPath, entry: &FileEntry, wanted: Attributes) -> Option<Mismatch> {
+    let shape = |owner: String| FileShape {
+        owner: Some(owner),
+        ..FileShape::default()
+    };
+    let differs = entry.owner != wanted.owner && root.records_owners();
+    differs.then(|| Mismatch {
+        subject: path.to_string(),
+        cause: attribute_mismatch(DriftAttribute::Owner, path, &wanted.owner, &entry.owner),
+        expected: Some(shape(wanted.owner.to_string())),
+        found: Some(shape(entry.owner.to_string())),
+    })
 }
 
 fn mode_mismatch(path: &RootedPath, expected: u32, entry: &FileEntry) -> Mismatch {

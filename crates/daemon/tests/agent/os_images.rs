@@ -18,11 +18,11 @@ use crate::observability::{free_address, get};
 use crate::support::{config_with, file, files};
 use crate::world::{NODE, World, has};
 
-const OLD: &str = "quay.io/openshift/os@sha256:aa11";
-const NEW: &str = "quay.io/openshift/os@sha256:bb22";
+pub const OLD: &str = "quay.io/openshift/os@sha256:aa11";
+pub const NEW: &str = "quay.io/openshift/os@sha256:bb22";
 const NEW_DIGEST: &str = "sha256:bb22";
 
-fn rendered(number: u32, image: &str) -> NodeConfig {
+pub fn rendered(number: u32, image: &str) -> NodeConfig {
     let body = files(&[file("/etc/a", &format!("{number}\n"))]);
     config_with(
         &format!("rendered-worker-{number}"),
@@ -32,7 +32,7 @@ fn rendered(number: u32, image: &str) -> NodeConfig {
 }
 
 /// A node that is up to date with its first config, and the doubles of its OS.
-async fn world(options: AgentOptions) -> (World, OsDouble, tempfile::TempDir) {
+pub async fn world(options: AgentOptions) -> (World, OsDouble, tempfile::TempDir) {
     let first = rendered(1, OLD);
     let mut world = World::new(&first).await;
     let state = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Namespace, Node as KubeNode};
@@ -14,6 +14,8 @@ use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::names;
 use mco_api::{MachineConfig, MachineConfigNode, MachineConfigPool};
 use mco_apiserver::auth::{AuthorizationDecision, Authorizer, Identity, RequestAttributes};
+use mco_apiserver::error::ApiError;
+use mco_apiserver::http::{ExtraRoute, RouteAccess, RouteContext, RouteFuture, RouteRequest, RouteResponse};
 use mco_apiserver::store::ObjectStore;
 use mco_apiserver::{ApiServer, ApiServerOptions};
 use mco_daemon::agent::{self, AgentError, AgentOptions};
@@ -75,7 +77,40 @@ impl Authorizer for MachineConfigAccess {
             "machineconfiguration.openshift.io" | "operator.openshift.io" | "mco.dev"
         );
         let is_published_ca = wanted.resource == "configmaps" && wanted.verb == "get";
-        (is_ours || is_published_ca).then(|| AuthorizationDecision::allow("a node in a test"))
+        let is_gates = wanted.resource == "featuregates" && wanted.verb == "get";
+        (is_ours || is_published_ca || is_gates).then(|| AuthorizationDecision::allow("a node in a test"))
+    }
+}
+
+/// The values of Secrets for nodes, as the embedding program serves them.
+struct SecretFiles(Arc<OnceLock<kube::Client>>);
+
+impl std::fmt::Debug for SecretFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SecretFiles")
+    }
+}
+
+impl ExtraRoute for SecretFiles {
+    fn segment(&self) -> &'static str {
+        "secret-files"
+    }
+
+    fn access(&self) -> RouteAccess {
+        RouteAccess::Authenticated
+    }
+
+    fn serve<'a>(&'a self, _context: RouteContext<'a>, request: RouteRequest<'a>) -> RouteFuture<'a> {
+        Box::pin(async move {
+            let node = request.caller.and_then(Identity::node_name).unwrap();
+            let client = self.0.get().unwrap();
+            let answer = mco_operator::secret_files::values(client, node, &request.below[0]).await;
+            let answer = answer.map_err(|refusal| ApiError::bad_request(refusal.to_string()))?;
+            Ok(RouteResponse {
+                status: http::StatusCode::OK,
+                body: json!(answer),
+            })
+        })
     }
 }
 
@@ -83,11 +118,15 @@ impl World {
     /// A cluster with its CRDs, one config, a pool and a Node without annotations.
     pub async fn new(first: &NodeConfig) -> Self {
         let data = tempfile::tempdir().unwrap();
+        let secrets = Arc::new(OnceLock::new());
         let options = ApiServerOptions {
             authorizers: vec![Arc::new(MachineConfigAccess)],
+            extra_routes: vec![Arc::new(SecretFiles(Arc::clone(&secrets)))],
             ..ApiServerOptions::default()
         };
         let server = ApiServer::open(data.path(), options).await.unwrap();
+        let operator = server.service_as(Identity::component("operator"));
+        secrets.set(kube::Client::new(operator, "default")).ok().unwrap();
         let root = tempfile::tempdir().unwrap();
         support::lay_out(root.path());
         let world = Self {
@@ -210,6 +249,15 @@ impl World {
         // With the limited rights of a node.
         let client = kube::Client::new(self.server.service_as(Identity::node(NODE)), "default");
         let daemon = agent::run(client, self.machine(), NODE, options, stop.clone());
+        self.daemon = Some((stop, tokio::spawn(daemon)));
+    }
+
+    /// Starts the daemon of a node of a hosted cluster, with this directory on the machine.
+    pub fn start_hosted_daemon(&mut self, directory: &str) {
+        let stop = CancellationToken::new();
+        let client = kube::Client::new(self.server.service_as(Identity::node(NODE)), "default");
+        let machine = Arc::new(self.machine());
+        let daemon = agent::hosted::run(client, machine, NODE.to_owned(), directory.into(), stop.clone());
         self.daemon = Some((stop, tokio::spawn(daemon)));
     }
 

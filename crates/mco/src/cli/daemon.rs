@@ -59,8 +59,20 @@ pub struct DaemonStart {
     /// The kubeconfig; by default the pod's service account, or KUBECONFIG.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+    /// Run on a node of a hosted cluster: the directory with a mounted ConfigMap whose keys config and hash are the
+    /// desired config, as HyperShift mounts it for updates in place. It and the kubeconfig are looked for below the
+    /// machine's root first.
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "metrics_listen")]
+    pub desired_configmap: Option<PathBuf>,
     #[command(flatten)]
     pub metrics: MetricsArguments,
+    /// Where the values of Secrets for files of this node are fetched; by default at the API server, which that of mco up
+    /// serves.
+    #[arg(long, value_name = "URL", requires = "secret_files_credentials")]
+    pub secret_files_url: Option<String>,
+    /// Directory with the files token and ca.crt for that.
+    #[arg(long, value_name = "DIR", requires = "secret_files_url")]
+    pub secret_files_credentials: Option<PathBuf>,
     /// Kubelet health endpoint.
     #[arg(long, value_name = "URL", default_value = "http://localhost:10248/healthz")]
     pub kubelet_healthz_endpoint: HealthEndpoint,

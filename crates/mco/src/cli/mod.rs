@@ -275,6 +275,7 @@ Examples:
   mco why --manifests examples/quickstart --pool infra /etc/chrony.conf
   mco why --manifests examples/quickstart --pool worker kubelet.service
   mco why --manifests examples/quickstart --pool worker kernelArguments
+  mco why --pool worker --node node.yaml /etc/example.conf
   kustomize build cluster/ | mco why --manifests - --pool worker"
 )]
 pub struct Why {
@@ -284,6 +285,9 @@ pub struct Why {
     /// The pool whose configuration is explained.
     #[arg(long, value_name = "POOL")]
     pub pool: String,
+    /// Also show the contents of files with per-node values on this Node, as kubectl get node NAME -o yaml prints it.
+    #[arg(long, value_name = "FILE")]
+    pub node: Option<PathBuf>,
     /// A file path, a unit or user name, or a field such as kernelArguments; by default everything.
     #[arg(value_name = "PATH")]
     pub path: Option<String>,

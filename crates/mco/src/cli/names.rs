@@ -170,6 +170,12 @@ mod tests {
             "mco daemon firstboot --retry --root /host --machineconfig-file=/etc/mco/machineconfig-revert.json",
         );
         check(
+            "/usr/bin/machine-config-daemon start --node-name=n --root-mount=/rootfs \
+             --kubeconfig=/var/lib/kubelet/kubeconfig --desired-configmap=/etc/machine-config-daemon-desired-config",
+            "mco daemon start --root /rootfs --node-name=n --kubeconfig=/var/lib/kubelet/kubeconfig \
+             --desired-configmap=/etc/machine-config-daemon-desired-config",
+        );
+        check(
             "machine-config-daemon start --node-name n -v 2 --root-mount / --metrics-url 127.0.0.1:1",
             "mco daemon start --root / --node-name n --metrics-listen 127.0.0.1:1",
         );

@@ -207,7 +207,7 @@ per component, admission policies, the controller, a daemon on every node, and
 what the options below add; --with-operands prints that too, for review. To
 change an option or to upgrade, apply the output again. Installing changes
 nothing on any node: that begins with a MachineConfigPool that selects it.
-Alerts need the Prometheus operator's CRDs and the dashboard needs OpenShift's
+Alerts need the Prometheus operator's CRDs and the dashboards need OpenShift's
 console, so they are printed only on request.
 
 Without --base, the cluster of your kubeconfig is asked whether it is
@@ -249,7 +249,7 @@ pub struct InstallArguments {
     /// scrape.
     #[arg(long)]
     pub alerts: bool,
-    /// Also print a dashboard for OpenShift's console, as a ConfigMap in namespace openshift-config-managed.
+    /// Also print dashboards for OpenShift's console, as ConfigMaps in namespace openshift-config-managed.
     #[arg(long)]
     pub dashboard: bool,
     /// Report whether the cluster meets the requirements and what would change; print no manifests.

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use mco_core::config::manifest::LARGEST_FILE;
 use mco_core::config::remote::ContentKey;
-use mco_daemon::agent::{self, AgentOptions, KubeletCheck};
+use mco_daemon::agent::{self, AgentOptions, KubeletCheck, SecretEndpoint};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::firstboot::{self, FirstBoot as Completed};
 use mco_daemon::guard::{self, GuardEnd, GuardOptions, GuardTiming};
@@ -26,7 +26,7 @@ use mco_host::{HostCommands, Machine};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::join;
+use super::{hosted, join};
 use crate::cli::daemon::{
     Daemon, DaemonCommand, DaemonStart, DaemonStatus, DaemonValidate, FirstBootArguments, InRoot,
     MachineOptions, OnceFrom,
@@ -87,6 +87,9 @@ fn guard_change(arguments: &MachineOptions) -> anyhow::Result<CommandOutcome> {
 
 fn start(arguments: &DaemonStart) -> anyhow::Result<CommandOutcome> {
     let machine = Arc::new(machine(&arguments.machine)?);
+    if let Some(directory) = &arguments.desired_configmap {
+        return hosted::start(arguments, machine, directory);
+    }
     let Some(node) = arguments.node_name.clone() else {
         let membership = MemberRecord::read(&machine.root)?.filter(|membership| membership.pool.is_some());
         let membership = membership.context(
@@ -101,6 +104,10 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<CommandOutcome> {
     let kubelet = kubelet_check(arguments);
     let metrics = arguments.metrics.clone();
     let is_guarded = runs(&arguments.machine);
+    let secrets = arguments
+        .secret_files_url
+        .clone()
+        .zip(arguments.secret_files_credentials.clone());
     let kubelet_endpoint = arguments.kubelet_healthz_endpoint.to_string();
     serve(metrics.listen, |options, stop| async move {
         let config = client_config(kubeconfig.as_deref()).await?;
@@ -110,6 +117,7 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<CommandOutcome> {
         let options = AgentOptions {
             metrics_access: metrics.access(&client)?,
             kubelet,
+            secrets: secrets.map(|(url, credentials)| SecretEndpoint { url, credentials }),
             guard: is_guarded.then(|| GuardOptions {
                 program: OWN_PROGRAM.into(),
                 kubelet: kubelet_endpoint,
@@ -152,7 +160,7 @@ pub fn keep(
 
 /// Runs a daemon until a signal. One thread waits for the cluster, another works on the machine, so that the node's
 /// other cores stay free.
-fn serve<Work>(
+pub fn serve<Work>(
     listen: Option<SocketAddr>,
     work: impl FnOnce(AgentOptions, CancellationToken) -> Work,
 ) -> anyhow::Result<CommandOutcome>
@@ -190,7 +198,7 @@ where
     Ok(CommandOutcome::Done)
 }
 
-async fn client_config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
+pub async fn client_config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
     Ok(match kubeconfig {
         Some(path) => {
             let file =

@@ -11,6 +11,7 @@ mod diff;
 mod drift;
 mod gather;
 mod get;
+mod hosted;
 mod install;
 mod join;
 mod man;

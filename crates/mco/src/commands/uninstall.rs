@@ -203,7 +203,7 @@ async fn restored(cluster: &SwitchCluster) -> anyhow::Result<Vec<SwitchStep>> {
 async fn installed(cluster: &SwitchCluster) -> anyhow::Result<Installed> {
     let mut all = manifests::removal(&any_settings());
     all.extend(manifests::alerts());
-    all.push(manifests::dashboard());
+    all.extend(manifests::dashboards());
     let mut installed = Installed::default();
     for object in all {
         let is_inside = object["metadata"]["namespace"] == names::NAMESPACE;
@@ -216,6 +216,10 @@ async fn installed(cluster: &SwitchCluster) -> anyhow::Result<Installed> {
         let Some(found) = cluster.find(&object).await? else {
             continue;
         };
+        if is_of_release(&found) && !is_workload {
+            // The release of the cluster delivers an object of this name, and would recreate it.
+            continue;
+        }
         if is_workload && !is_ours(&found, &object) {
             bail!(
                 "{} is not ours: this cluster runs another implementation; see docs/switch.md",
@@ -233,6 +237,13 @@ async fn installed(cluster: &SwitchCluster) -> anyhow::Result<Installed> {
         }
     }
     Ok(installed)
+}
+
+/// Returns whether the cluster version operator reconciles an object.
+fn is_of_release(found: &Value) -> bool {
+    let annotations = found["metadata"]["annotations"].as_object();
+    let mut keys = annotations.into_iter().flat_map(serde_json::Map::keys);
+    keys.any(|key| key.starts_with("include.release.openshift.io/"))
 }
 
 /// Returns the existing objects that our components derive from others.

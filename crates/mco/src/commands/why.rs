@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context as _, anyhow, bail};
+use k8s_openapi::api::core::v1::Node;
 use mco_client::explain::{ConfigPart, Explanation, add_origins, explain, explain_named};
+use mco_core::config::diff;
+use mco_core::config::node_files::{NodeFiles, NodeValues};
 use mco_core::config::render::{RenderIdentity, Rendered};
 use mco_core::pipeline::bootstrap::BootstrapCluster;
+use mco_ignition::model::File;
 use serde::Serialize;
 
 use super::VERSION;
@@ -19,6 +24,9 @@ struct ExplainAnswer<'a> {
     pool: &'a str,
     rendered: &'a str,
     parts: &'a [Explanation],
+    /// The contents of files with per-node values, by path.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    on_node: BTreeMap<String, String>,
 }
 
 pub fn run(arguments: &Why) -> anyhow::Result<CommandOutcome> {
@@ -36,6 +44,15 @@ pub fn run(arguments: &Why) -> anyhow::Result<CommandOutcome> {
     if let (Some(name), true) = (&arguments.path, parts.is_empty()) {
         bail!("{}", nothing_called(name, &arguments.pool, &rendered));
     }
+    let mut on_node = match &arguments.node {
+        Some(path) => expanded(path, &rendered)?,
+        None => BTreeMap::new(),
+    };
+    on_node.retain(|path, _| {
+        parts
+            .iter()
+            .any(|part| part.section == "file" && part.name == *path)
+    });
     match &arguments.output {
         Some(format) => output::print_as(
             format,
@@ -43,14 +60,47 @@ pub fn run(arguments: &Why) -> anyhow::Result<CommandOutcome> {
                 pool: &arguments.pool,
                 rendered: rendered.name(),
                 parts: &parts,
+                on_node,
             },
         )?,
         None if arguments.path.is_some() => {
             output::print(&in_detail(&parts, &arguments.pool, &rendered, &cluster))?;
+            output::print(&contents(&on_node))?;
         }
-        None => output::print(&overview(&parts, &arguments.pool, &rendered))?,
+        None => {
+            output::print(&overview(&parts, &arguments.pool, &rendered))?;
+            output::print(&contents(&on_node))?;
+        }
     }
     Ok(CommandOutcome::Done)
+}
+
+/// Returns the files with per-node values as a node has them. Values of Secrets are not among them.
+fn expanded(path: &Path, rendered: &Rendered) -> anyhow::Result<BTreeMap<String, String>> {
+    let node: Node = serde_json::from_value(input::document(path)?)
+        .with_context(|| format!("{} is not a Node", path.display()))?;
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let lists = NodeFiles::of(&rendered.config.ignition);
+    let values = NodeValues::of_node(&node, &lists.value_names());
+    let files = lists
+        .expand(&name, &values)
+        .map_err(|problems| anyhow!("{}", problems.join("\n")))?;
+    let text = |file: &File| diff::file_bytes(file).and_then(|bytes| String::from_utf8(bytes).ok());
+    Ok(files
+        .iter()
+        .filter_map(|file| Some((file.path.clone(), text(file)?)))
+        .collect())
+}
+
+fn contents(on_node: &BTreeMap<String, String>) -> String {
+    let mut text = String::new();
+    for (path, contents) in on_node {
+        let _ = writeln!(text, "\n{} on this node:", output::escape_control_chars(path));
+        for line in contents.lines() {
+            let _ = writeln!(text, "  {}", output::escape_control_chars(line));
+        }
+    }
+    text
 }
 
 fn rendered_pool(cluster: &BootstrapCluster, pool: &str) -> anyhow::Result<Rendered> {

@@ -1,4 +1,4 @@
-//! The HTTPS endpoint of the validating admission webhook.
+//! The HTTPS endpoint of the validating admission webhook, and of daemons that fetch values of Secrets.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::{InUseIndex, review_response};
+use crate::secret_files::SecretEndpoint;
 
 /// The path of the webhook.
 pub(crate) const PATH: &str = "/validate";
@@ -47,6 +48,7 @@ pub(crate) async fn serve(
     socket: TcpListener,
     certificate: Arc<CertificateStore>,
     in_use: Arc<InUseIndex>,
+    secrets: SecretEndpoint,
     stop: CancellationToken,
 ) -> Result<(), TlsError> {
     let tls = TlsPolicy::new("", &[])?.server_config(certificate, ALPN_HTTP1_AND_HTTP2)?;
@@ -58,7 +60,16 @@ pub(crate) async fn serve(
     let bodies = Arc::new(Semaphore::new(BODIES));
     let connect = move |_: &ConnectionPeer| {
         let (in_use, bodies) = (Arc::clone(&in_use), Arc::clone(&bodies));
-        move |request: Request<Incoming>| respond(request, Arc::clone(&in_use), Arc::clone(&bodies))
+        let secrets = secrets.clone();
+        move |request: Request<Incoming>| {
+            let (in_use, bodies, secrets) = (Arc::clone(&in_use), Arc::clone(&bodies), secrets.clone());
+            async move {
+                match SecretEndpoint::config_of(request.uri().path()) {
+                    Some(config) => secrets.respond(&request, config).await,
+                    None => respond(request, in_use, bodies).await,
+                }
+            }
+        }
     };
     let options = ServeOptions {
         component: "admission-webhook",

@@ -356,7 +356,12 @@ fn operator_at_home() -> Vec<Value> {
         named(
             "rbac.authorization.k8s.io",
             &["roles", "rolebindings"],
-            &[component::CONTROLLER, component::SERVER, component::OS_BUILDER],
+            &[
+                component::CONTROLLER,
+                component::DAEMON,
+                component::SERVER,
+                component::OS_BUILDER,
+            ],
             &[&["get", "patch", "escalate", "bind"]],
         ),
         named(
@@ -570,7 +575,11 @@ fn controller_at_home() -> Vec<Value> {
     let mut rules = vec![named(
         "",
         &["configmaps"],
-        &[names::config_map::OS_IMAGE_URL, names::config_map::BOOT_IMAGES],
+        &[
+            names::config_map::OS_IMAGE_URL,
+            names::config_map::BOOT_IMAGES,
+            names::config_map::SECRET_VERSIONS,
+        ],
         &[READ],
     )];
     // Fetched contents, whose names are hashes.
@@ -586,6 +595,7 @@ fn daemon_everywhere() -> Vec<Value> {
         rule("", &["nodes"], &[READ, &["patch"]]),
         rule(OWN_GROUP, &["machineconfigs"], &[&["get"]]),
         rule(OWN_GROUP, &["machineconfignodes/status"], &[&["patch"]]),
+        rule(CONFIG_GROUP, &["featuregates"], &[&["get"]]),
         rule(ADOPTION_GROUP, &["nodeadoptions"], &[&["get", "create"]]),
         rule(ADOPTION_GROUP, &["nodeadoptions/status"], &[&["patch"]]),
         rule(

@@ -5,6 +5,8 @@ use mco_api::vocabulary::labels;
 use mco_api::vocabulary::names::component;
 use serde_json::{Value, json};
 
+use super::node_dashboard;
+
 /// The namespace in which the console looks for dashboards. Clusters without that console do not have it.
 const NAMESPACE: &str = "openshift-config-managed";
 const NAME: &str = "dashboard-machine-config";
@@ -13,18 +15,9 @@ const FILE: &str = "machine-config.json";
 /// Half the width of a row.
 const HALF: u32 = 6;
 
-/// Returns the dashboard, for clusters with OpenShift's console.
-pub fn dashboard() -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": NAME,
-            "namespace": NAMESPACE,
-            "labels": {LABEL: "true", labels::APP: component::OPERATOR},
-        },
-        "data": {FILE: format!("{:#}", document())},
-    })
+/// Returns the dashboards for clusters with OpenShift's console.
+pub fn dashboards() -> Vec<Value> {
+    vec![config_map(NAME, FILE, &document()), node_dashboard::dashboard()]
 }
 
 /// One graph: its title, and the expression and legend of each line.
@@ -90,38 +83,71 @@ fn document() -> Value {
     let mut panels = 1..;
     let mut row = |title: &str, shown: &[Panel]| {
         let shown = shown.iter().zip(&mut panels);
-        let graphs: Vec<Value> = shown.map(|(panel, id)| graph(id, panel)).collect();
-        json!({"title": title, "showTitle": true, "panels": graphs})
+        let graphs: Vec<Value> = shown
+            .map(|((title, lines), id)| graph(id, title, HALF, "short", lines))
+            .collect();
+        named_row(title, &graphs)
     };
+    let rows = [
+        row("Pools", &POOLS),
+        row("Nodes", &NODES),
+        row("Components", &COMPONENTS),
+    ];
+    page("Machine configuration", NAME, &rows)
+}
+
+/// Returns a ConfigMap that the console shows.
+pub(super) fn config_map(name: &str, file: &str, document: &Value) -> Value {
     json!({
-        "title": "Machine configuration",
-        "uid": NAME,
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {LABEL: "true", labels::APP: component::OPERATOR},
+        },
+        "data": {file: format!("{document:#}")},
+    })
+}
+
+pub(super) fn page(title: &str, uid: &str, rows: &[Value]) -> Value {
+    json!({
+        "title": title,
+        "uid": uid,
         "tags": ["machine-config"],
         "editable": false,
         "refresh": "30s",
         "schemaVersion": 14,
         "time": {"from": "now-1h", "to": "now"},
         "templating": {"list": []},
-        "rows": [
-            row("Pools", &POOLS),
-            row("Nodes", &NODES),
-            row("Components", &COMPONENTS),
-        ],
+        "rows": rows,
     })
 }
 
-fn graph(id: u32, (title, lines): &Panel) -> Value {
-    let target = |(index, (expression, legend)): (usize, &(&str, &str))| json!({"refId": format!("{index}"), "expr": expression, "legendFormat": legend, "format": "time_series"});
+pub(super) fn named_row(title: &str, panels: &[Value]) -> Value {
+    json!({"title": title, "showTitle": true, "panels": panels})
+}
+
+/// Returns a graph of some lines, each with its expression and legend.
+pub(super) fn graph<S: AsRef<str>>(id: u32, title: &str, width: u32, unit: &str, lines: &[(S, S)]) -> Value {
+    let target = |(index, (expression, legend)): (usize, &(S, S))| {
+        json!({
+            "refId": format!("{index}"),
+            "expr": expression.as_ref(),
+            "legendFormat": legend.as_ref(),
+            "format": "time_series",
+        })
+    };
     json!({
         "id": id,
         "type": "graph",
         "title": title,
-        "span": HALF,
+        "span": width,
         "datasource": "prometheus",
         "lines": true,
         "nullPointMode": "null as zero",
         "legend": {"show": true},
         "targets": lines.iter().enumerate().map(target).collect::<Value>(),
-        "yaxes": [{"format": "short", "min": 0, "show": true}, {"format": "short", "show": false}],
+        "yaxes": [{"format": unit, "min": 0, "show": true}, {"format": "short", "show": false}],
     })
 }

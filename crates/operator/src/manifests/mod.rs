@@ -7,6 +7,7 @@ mod dashboard;
 mod guards;
 mod metrics;
 mod network;
+mod node_dashboard;
 mod object_guards;
 mod workloads;
 
@@ -24,7 +25,7 @@ use crate::profile::ClusterProfile;
 
 pub use access::{access, bootstrapper_binding, operands_access, operator_access};
 pub use alerts::alerts;
-pub use dashboard::dashboard;
+pub use dashboard::dashboards;
 pub use guards::{WebhookEndpoint, guards, webhook_configuration};
 pub(crate) use metrics::{METRICS_AUTHORITY, SCRAPED, Scraped};
 pub use network::network_policies;
@@ -182,6 +183,6 @@ fn metadata(component: &str, name: &str) -> Value {
 }
 
 /// Returns the user name of a component's service account.
-fn user(component: &str) -> String {
+pub(crate) fn user(component: &str) -> String {
     format!("system:serviceaccount:{}:{component}", names::NAMESPACE)
 }

@@ -11,6 +11,9 @@ use super::metrics::push;
 use super::{ManifestSettings, metadata, metrics};
 use crate::options::IgnitionTokens;
 use crate::profile::ClusterProfile;
+use crate::secret_files::AUDIENCE;
+use crate::steps::serving::BUNDLE_KEY;
+use crate::steps::workloads::WEBHOOK_CA;
 
 /// The metrics port. No other component of the cluster uses 9001.
 pub(super) const METRICS_PORT: u16 = 9001;
@@ -31,6 +34,8 @@ const GRACE_SECONDS: u32 = 10;
 /// The path of another implementation's templates in the controller's pod, and in that implementation's image.
 const TEMPLATES: &str = "/templates";
 const TEMPLATES_IN_IMAGE: &str = "/etc/mcc/templates";
+/// The daemon's credentials for values of Secrets.
+const SECRET_FILES_DIRECTORY: &str = "/var/run/secrets/mco.dev/secret-files";
 /// A daemon completes the step in progress before it exits.
 const DAEMON_GRACE_SECONDS: u32 = 600;
 
@@ -206,6 +211,14 @@ fn templates_copier(image: &str) -> Value {
 pub fn daemon(settings: &ManifestSettings) -> Vec<Value> {
     let mut arguments = ["daemon", "start", "--root=/rootfs"].map(str::to_owned).to_vec();
     arguments.extend(metrics::arguments(DAEMON_METRICS_PORT, settings.tls.as_ref()));
+    arguments.extend([
+        format!(
+            "--secret-files-url=https://{}.{}.svc",
+            component::OPERATOR,
+            names::NAMESPACE
+        ),
+        format!("--secret-files-credentials={SECRET_FILES_DIRECTORY}"),
+    ]);
     let mut container = container(
         component::DAEMON,
         settings,
@@ -231,6 +244,22 @@ pub fn daemon(settings: &ManifestSettings) -> Vec<Value> {
         "volumes": [{"name": "rootfs", "hostPath": {"path": "/"}}],
     });
     metrics::DAEMON.equip(&mut pod);
+    // A token of its own, which names the node and authenticates for nothing else.
+    push(
+        &mut pod["volumes"],
+        json!({"name": "secret-files", "projected": {"sources": [
+            {"serviceAccountToken": {"audience": AUDIENCE, "expirationSeconds": 3600, "path": "token"}},
+            {"configMap": {
+                "name": WEBHOOK_CA,
+                "items": [{"key": BUNDLE_KEY, "path": "ca.crt"}],
+                "optional": true,
+            }},
+        ]}}),
+    );
+    push(
+        &mut pod["containers"][0]["volumeMounts"],
+        json!({"name": "secret-files", "mountPath": SECRET_FILES_DIRECTORY, "readOnly": true}),
+    );
     vec![
         daemon_set(component::DAEMON, "10%", &pod),
         service(

@@ -22,8 +22,10 @@ use crate::progress::SyncResult;
 use crate::steps::os_builds;
 use crate::steps::serving::{self, Names, ServingError};
 
+/// The Secret with the CA of the webhook, and the ConfigMap with its bundle.
+pub(crate) const WEBHOOK_CA: &str = "machine-config-operator-webhook-ca";
 const WEBHOOK: Names = Names {
-    ca: "machine-config-operator-webhook-ca",
+    ca: WEBHOOK_CA,
     serving: "machine-config-operator-webhook-tls",
 };
 

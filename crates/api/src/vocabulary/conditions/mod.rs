@@ -38,6 +38,12 @@ pub mod machine_config_node {
     pub const DRAINED: &str = "Drained";
     /// Part of [`UPDATE_EXECUTED`].
     pub const APPLIED_FILES_AND_OS: &str = "AppliedFilesAndOS";
+    /// Part of [`UPDATE_EXECUTED`], with the feature gate `ImageModeStatusReporting`.
+    pub const APPLIED_FILES: &str = "AppliedFiles";
+    /// Part of [`UPDATE_EXECUTED`], with the feature gate `ImageModeStatusReporting`.
+    pub const APPLIED_OS_IMAGE: &str = "AppliedOSImage";
+    /// The images of the update are on the machine, with the feature gate `ImageModeStatusReporting`.
+    pub const IMAGE_PULLED_FROM_REGISTRY: &str = "ImagePulledFromRegistry";
     /// All services are reloaded or restarted.
     pub const UPDATE_POST_ACTION_COMPLETE: &str = "UpdatePostActionComplete";
     /// The machine has rebooted.

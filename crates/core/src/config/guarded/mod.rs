@@ -12,6 +12,7 @@ use mco_api::vocabulary::annotations::ALLOW_GUARDED_PATHS;
 use mco_ignition::Config;
 use mco_ignition::model::{Dropin, File, Unit};
 
+use crate::config::node_files;
 pub use units::{
     GuardedUnitPath, guarded_unit_path, is_environment_file, is_guarded_unit, names_credentials, replaced_by,
     sets_start,
@@ -85,6 +86,7 @@ pub struct GuardedPath {
 
 /// Returns the guarded paths that a config names, as far as the config alone decides it.
 pub fn of_config(config: &Config) -> Vec<GuardedPath> {
+    let config = &*node_files::on_nodes(config);
     let storage = &config.storage;
     let mut found = BTreeSet::new();
     let mut add = |path: &str, why: &'static str| {

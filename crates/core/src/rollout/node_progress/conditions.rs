@@ -7,16 +7,20 @@ use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::reasons::machine_config_node as reason;
 
 use super::phase::{ConditionPart, UpdatePhase};
+use crate::rollout::image_mode_status::ImageModeStatus;
 use crate::rollout::messages::PastUpdateStep;
 
-/// Every condition of an update, in the order the phases set them.
-const ORDER: [&str; 12] = [
+/// The conditions of an update before it is written, in the order the phases set them.
+const BEFORE: [&str; 5] = [
     type_::UPDATED,
     type_::UPDATE_PREPARED,
     type_::UPDATE_EXECUTED,
     type_::CORDONED,
     type_::DRAINED,
-    type_::APPLIED_FILES_AND_OS,
+];
+
+/// The conditions after it is written.
+const AFTER: [&str; 6] = [
     type_::UPDATE_POST_ACTION_COMPLETE,
     type_::REBOOTED_NODE,
     type_::NODE_DEGRADED,
@@ -24,6 +28,27 @@ const ORDER: [&str; 12] = [
     type_::UPDATE_COMPLETE,
     type_::UNCORDONED,
 ];
+
+const SEPARATE: [&str; 3] = [
+    type_::IMAGE_PULLED_FROM_REGISTRY,
+    type_::APPLIED_FILES,
+    type_::APPLIED_OS_IMAGE,
+];
+
+/// Returns every condition of an update in order.
+fn order(mode: ImageModeStatus) -> impl Iterator<Item = &'static str> {
+    let writing = match mode {
+        ImageModeStatus::Off => &[type_::APPLIED_FILES_AND_OS][..],
+        ImageModeStatus::On => &SEPARATE,
+    };
+    BEFORE.iter().chain(writing).chain(&AFTER).copied()
+}
+
+/// Whether a condition is one of an update, with the feature gate or without.
+fn is_of_update(type_: &str) -> bool {
+    let separate = SEPARATE.contains(&type_);
+    separate || order(ImageModeStatus::Off).any(|known| known == type_)
+}
 
 /// Returns the conditions after a phase; `None` if only times would change.
 ///
@@ -35,12 +60,15 @@ pub fn report(
     node: &str,
     target: &str,
     now: &Time,
+    mode: ImageModeStatus,
 ) -> Option<Vec<Condition>> {
-    let statement = phase.statement(node);
-    let mut after: Vec<Condition> = ORDER
-        .iter()
+    if phase.is_about_image() && mode == ImageModeStatus::Off {
+        return None;
+    }
+    let statement = phase.statement(node, mode);
+    let mut after: Vec<Condition> = order(mode)
         .map(|type_| {
-            let known = conditions.iter().find(|condition| condition.type_ == *type_);
+            let known = conditions.iter().find(|condition| condition.type_ == type_);
             known.cloned().unwrap_or_else(|| not_yet(type_, now))
         })
         .collect();
@@ -58,12 +86,12 @@ pub fn report(
             condition.last_transition_time = now.clone();
         }
     }
-    for part in std::iter::once(statement.parent).chain(statement.child) {
+    for part in std::iter::once(statement.parent).chain(statement.children) {
         set(&mut after, part, now);
     }
     let beside = conditions
         .iter()
-        .filter(|condition| !ORDER.contains(&condition.type_.as_str()));
+        .filter(|condition| !is_of_update(&condition.type_));
     after.extend(beside.cloned());
     (after != conditions).then_some(after)
 }
@@ -77,8 +105,9 @@ pub fn report_while_degraded(
     node: &str,
     target: &str,
     now: &Time,
+    mode: ImageModeStatus,
 ) -> Option<Vec<Condition>> {
-    let mut after = report(conditions, phase, node, target, now).unwrap_or_else(|| conditions.to_vec());
+    let mut after = report(conditions, phase, node, target, now, mode).unwrap_or_else(|| conditions.to_vec());
     let known = conditions
         .iter()
         .find(|condition| condition.type_ == type_::NODE_DEGRADED);
@@ -93,7 +122,7 @@ pub fn report_while_degraded(
     let failed = UpdatePhase::Failed {
         error: error.to_owned(),
     };
-    set(&mut after, failed.statement(node).parent, now);
+    set(&mut after, failed.statement(node, mode).parent, now);
     (after != conditions).then_some(after)
 }
 
@@ -105,10 +134,11 @@ pub fn report_all(
     node: &str,
     target: &str,
     now: &Time,
+    mode: ImageModeStatus,
 ) -> Option<Vec<Condition>> {
     let mut after = conditions.to_vec();
     for phase in phases {
-        after = report(&after, phase, node, target, now).unwrap_or(after);
+        after = report(&after, phase, node, target, now, mode).unwrap_or(after);
     }
     (!is_equivalent(conditions, &after)).then_some(after)
 }
@@ -135,7 +165,9 @@ pub fn complete(conditions: &[Condition], reported: Vec<Condition>) -> Vec<Condi
             _ => condition,
         })
         .collect();
-    let is_new = |known: &&Condition| after.iter().all(|condition| condition.type_ != known.type_);
+    let is_new = |known: &&Condition| {
+        !is_of_update(&known.type_) && after.iter().all(|condition| condition.type_ != known.type_)
+    };
     let beside: Vec<Condition> = conditions.iter().filter(is_new).cloned().collect();
     after.extend(beside);
     after

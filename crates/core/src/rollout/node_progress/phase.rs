@@ -4,6 +4,8 @@ use mco_api::vocabulary::conditions::machine_config_node as type_;
 use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::reasons::machine_config_node as reason;
 
+use crate::rollout::image_mode_status::ImageModeStatus;
+
 /// A phase of a node's update, in order of occurrence. Not every update has every phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpdatePhase {
@@ -26,6 +28,12 @@ pub enum UpdatePhase {
     },
     Drained,
     DrainNotRequired,
+    /// The images of the operating system and of its extensions are being pulled.
+    PullingImage,
+    ImagePulled,
+    ImagePullFailed {
+        error: String,
+    },
     /// Files and operating system are being written.
     Applying(Applied),
     /// They are written.
@@ -58,11 +66,11 @@ pub enum Applied {
     FilesAndOs,
 }
 
-/// The message of a phase: a condition and optionally one of its sub-conditions.
+/// The message of a phase: a condition and its sub-conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Statement {
     pub parent: ConditionPart,
-    pub child: Option<ConditionPart>,
+    pub children: Vec<ConditionPart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +87,15 @@ impl UpdatePhase {
         matches!(self, Self::NeedsUpdate | Self::Updated)
     }
 
-    pub(super) fn statement(&self, node: &str) -> Statement {
+    /// Whether the phase is reported only with the feature gate `ImageModeStatusReporting`.
+    pub(super) fn is_about_image(&self) -> bool {
+        matches!(
+            self,
+            Self::PullingImage | Self::ImagePulled | Self::ImagePullFailed { .. }
+        )
+    }
+
+    pub(super) fn statement(&self, node: &str, mode: ImageModeStatus) -> Statement {
         match self {
             Self::NeedsUpdate => alone(
                 type_::UPDATED,
@@ -107,8 +123,14 @@ impl UpdatePhase {
             | Self::DrainBlocked { .. }
             | Self::Drained
             | Self::DrainNotRequired => self.evacuation(node),
-            Self::Applying(applied) => applying(status::UNKNOWN, *applied),
-            Self::Applied(applied) => applying(status::TRUE, *applied),
+            Self::PullingImage => pulling(status::UNKNOWN, format!("Node {node} is pulling the image")),
+            Self::ImagePulled => pulling(status::TRUE, format!("Node {node} has pulled the image")),
+            Self::ImagePullFailed { error } => pulling(
+                status::FALSE,
+                format!("Node {node} could not pull the image: {error}"),
+            ),
+            Self::Applying(applied) => applying(status::UNKNOWN, *applied, mode),
+            Self::Applied(applied) => applying(status::TRUE, *applied, mode),
             Self::RebootPending => alone(
                 type_::REBOOTED_NODE,
                 status::UNKNOWN,
@@ -174,30 +196,48 @@ impl UpdatePhase {
     }
 }
 
-fn applying(status: &'static str, applied: Applied) -> Statement {
-    let what = match applied {
-        Applied::Files => "files",
-        Applied::FilesAndOs => "files and operating system",
+fn pulling(status: &'static str, message: String) -> Statement {
+    alone(type_::IMAGE_PULLED_FROM_REGISTRY, status, message)
+}
+
+fn applying(status: &'static str, applied: Applied, mode: ImageModeStatus) -> Statement {
+    let children = match (mode, applied) {
+        (ImageModeStatus::Off, Applied::Files) => vec![(type_::APPLIED_FILES_AND_OS, "files")],
+        (ImageModeStatus::Off, Applied::FilesAndOs) => {
+            vec![(type_::APPLIED_FILES_AND_OS, "files and operating system")]
+        }
+        (ImageModeStatus::On, Applied::Files) => vec![(type_::APPLIED_FILES, "files")],
+        (ImageModeStatus::On, Applied::FilesAndOs) => vec![
+            (type_::APPLIED_FILES, "files"),
+            (type_::APPLIED_OS_IMAGE, "operating system"),
+        ],
     };
-    let (parent, child) = if status == status::TRUE {
-        (
-            "The update is written to disk".to_owned(),
-            format!("The new {what} are written"),
-        )
+    let is_done = status == status::TRUE;
+    let verb = if is_done { "are" } else { "are being" };
+    let parts = children.iter().map(|(type_, what)| {
+        let verb = if *what == "operating system" {
+            verb.replacen("are", "is", 1)
+        } else {
+            verb.to_owned()
+        };
+        ConditionPart {
+            type_,
+            status,
+            reason: reason::child(type_::UPDATE_EXECUTED, type_),
+            message: format!("The new {what} {verb} written"),
+        }
+    });
+    let message = if is_done {
+        "The update is written to disk"
     } else {
-        (
-            "The update is being written to disk".to_owned(),
-            format!("The new {what} are being written"),
-        )
+        "The update is being written to disk"
     };
-    with_child(
-        type_::UPDATE_EXECUTED,
-        status,
-        parent,
-        type_::APPLIED_FILES_AND_OS,
-        status,
-        child,
-    )
+    let mut statement = alone(type_::UPDATE_EXECUTED, status, message.to_owned());
+    statement.children = parts.collect();
+    if let Some((last, _)) = children.last() {
+        (*last).clone_into(&mut statement.parent.reason);
+    }
+    statement
 }
 
 fn post_actions_done(node: &str, actions: &[String]) -> Statement {
@@ -221,7 +261,7 @@ fn alone(type_: &'static str, status: &'static str, message: String) -> Statemen
             reason: type_.to_owned(),
             message,
         },
-        child: None,
+        children: Vec::new(),
     }
 }
 
@@ -240,11 +280,11 @@ fn with_child(
             reason: child.to_owned(),
             message,
         },
-        child: Some(ConditionPart {
+        children: vec![ConditionPart {
             type_: child,
             status: child_status,
             reason: reason::child(type_, child),
             message: child_message,
-        }),
+        }],
     }
 }

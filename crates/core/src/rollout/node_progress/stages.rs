@@ -6,6 +6,7 @@ use mco_api::vocabulary::conditions::machine_config_node as type_;
 use mco_api::vocabulary::conditions::status;
 use serde::Serialize;
 
+use crate::rollout::image_mode_status::ImageModeStatus;
 use crate::rollout::messages::PastUpdateStep;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -31,10 +32,11 @@ impl UpdateStage {
         }
     }
 
-    fn condition(self) -> &'static str {
+    fn condition(self, mode: ImageModeStatus) -> &'static str {
         match self {
             Self::Cordon => type_::CORDONED,
             Self::Drain => type_::DRAINED,
+            Self::Apply if mode == ImageModeStatus::On => type_::APPLIED_FILES,
             Self::Apply => type_::APPLIED_FILES_AND_OS,
             Self::Reboot => type_::REBOOTED_NODE,
             Self::Done => type_::UPDATED,
@@ -69,8 +71,9 @@ pub struct StageReport {
 pub fn stages(conditions: &[Condition]) -> [StageReport; 5] {
     let find = |wanted: &str| conditions.iter().find(|condition| condition.type_ == wanted);
     let arrived = find(type_::UPDATED).filter(|updated| updated.status == status::TRUE);
+    let mode = ImageModeStatus::of_conditions(conditions).unwrap_or_default();
     let mut reports = UpdateStage::ALL.map(|stage| {
-        let condition = find(stage.condition());
+        let condition = find(stage.condition(mode));
         match arrived {
             Some(arrived) => of_finished(stage, condition, arrived),
             None => of_running(stage, condition),
@@ -159,6 +162,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
+    use crate::rollout::image_mode_status::ImageModeStatus;
     use crate::rollout::node_progress::{Applied, UpdatePhase, report};
 
     /// The stages after some phases, one second each: `d`one, `r`unning, `-` skipped, `.` pending, `f`ailed.
@@ -166,7 +170,8 @@ mod tests {
         let mut conditions = Vec::new();
         for (second, phase) in (0_i64..).zip(phases) {
             let now = Time(Timestamp::from_second(second).unwrap());
-            conditions = report(&conditions, phase, "a", "rendered-1", &now).unwrap_or(conditions);
+            conditions = report(&conditions, phase, "a", "rendered-1", &now, ImageModeStatus::Off)
+                .unwrap_or(conditions);
         }
         let letter = |report: &StageReport| match report.state {
             StageState::Pending => '.',
@@ -239,7 +244,8 @@ mod tests {
             UpdatePhase::Applied(Applied::Files),
             UpdatePhase::Updated,
         ] {
-            conditions = report(&conditions, &phase, "a", "rendered-1", &now).unwrap_or(conditions);
+            conditions = report(&conditions, &phase, "a", "rendered-1", &now, ImageModeStatus::Off)
+                .unwrap_or(conditions);
         }
         let states = stages(&conditions).map(|report| report.state);
         let (skipped, done) = (StageState::Skipped, StageState::Done);

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use mco_api::MachineConfigNode;
 use mco_api::machine_config_pool::{MachineConfigPoolStatus, PoolSynchronizerStatus};
 
+use crate::rollout::image_mode_status;
 use crate::rollout::{NodeView, PoolView, RolloutTarget};
 
 /// Machine counts of a pool. A node can count in several of them.
@@ -21,17 +22,50 @@ pub struct NodeCounts {
     pub degraded: usize,
 }
 
+/// How nodes report that they are updated or have failed.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum NodeReports<'a> {
+    /// In the annotations of the Node.
+    #[default]
+    Annotations,
+    /// In the MachineConfigNodes, which are here by node, with the feature gate `ImageModeStatusReporting`.
+    MachineConfigNodes(&'a HashMap<&'a str, &'a MachineConfigNode>),
+}
+
+impl NodeReports<'_> {
+    fn is_updated_to(self, node: &NodeView<'_>, target: &RolloutTarget) -> bool {
+        match self {
+            Self::Annotations => node.is_updated_to(target),
+            Self::MachineConfigNodes(all) => all
+                .get(node.name)
+                .is_some_and(|object| image_mode_status::is_updated_to(object, target)),
+        }
+    }
+
+    /// Without a MachineConfigNode the annotations count.
+    pub(super) fn is_degraded(self, node: &NodeView<'_>) -> bool {
+        let object = match self {
+            Self::Annotations => None,
+            Self::MachineConfigNodes(all) => all.get(node.name),
+        };
+        object.map_or_else(
+            || node.is_degraded(),
+            |object| image_mode_status::is_degraded(object),
+        )
+    }
+}
+
 impl NodeCounts {
     /// Counts the nodes. Without a reachable target no node is updated.
-    pub fn of(pool: &PoolView<'_>, target: Option<&RolloutTarget>) -> Self {
-        let updated = |node: &&NodeView<'_>| target.is_some_and(|target| node.is_updated_to(target));
+    pub fn of(pool: &PoolView<'_>, target: Option<&RolloutTarget>, reports: NodeReports<'_>) -> Self {
+        let updated = |node: &&NodeView<'_>| target.is_some_and(|target| reports.is_updated_to(node, target));
         let members = || pool.members.iter();
         Self {
             total: pool.members.len(),
             updated: members().filter(updated).count(),
             ready: members().filter(|node| updated(node) && node.is_ready()).count(),
             unavailable: members().filter(|node| node.is_unavailable()).count(),
-            degraded: members().filter(|node| node.is_degraded()).count(),
+            degraded: members().filter(|node| reports.is_degraded(node)).count(),
         }
     }
 

@@ -44,7 +44,11 @@ pub(super) fn write(
     inputs: &PoolStatusInputs<'_>,
     now: &Time,
 ) {
-    let degraded: Vec<&NodeView<'_>> = pool.members.iter().filter(|node| node.is_degraded()).collect();
+    let degraded: Vec<&NodeView<'_>> = pool
+        .members
+        .iter()
+        .filter(|node| inputs.reports().is_degraded(node))
+        .collect();
     let (reason, message) = if degraded.is_empty() {
         (String::new(), String::new())
     } else {

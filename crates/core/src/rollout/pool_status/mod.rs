@@ -17,10 +17,11 @@ use mco_api::machine_config_pool::{
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::vocabulary::events;
 
+use crate::rollout::image_mode_status::ImageModeStatus;
 use crate::rollout::target::reached_target;
 use crate::rollout::{PlannedEvent, PoolPlan, PoolView, RolloutTarget, TargetState};
 
-pub use counts::NodeCounts;
+pub use counts::{NodeCounts, NodeReports};
 
 /// The CA bundle whose certificates a pool's status lists: the one with which its nodes trust the API server.
 const SHOWN_BUNDLE: &str = "KubeAPIServerServingCAData";
@@ -32,6 +33,8 @@ pub struct PoolStatusInputs<'a> {
     pub plan: Option<&'a PoolPlan>,
     /// By node.
     pub machine_config_nodes: HashMap<&'a str, &'a MachineConfigNode>,
+    /// Whether nodes are counted by their MachineConfigNodes.
+    pub image_mode_status: ImageModeStatus,
     pub certificates: &'a [ControllerCertificate],
     /// The stream of the target's image, unless a MachineConfig sets the image.
     pub os_image_stream: Option<&'a str>,
@@ -39,6 +42,15 @@ pub struct PoolStatusInputs<'a> {
     pub render: Option<RenderOutcome<'a>>,
     /// Whether the pinned images were determined; without it the status keeps its condition.
     pub pinned_images: Option<Result<(), &'a str>>,
+}
+
+impl PoolStatusInputs<'_> {
+    fn reports(&self) -> NodeReports<'_> {
+        match self.image_mode_status {
+            ImageModeStatus::Off => NodeReports::Annotations,
+            ImageModeStatus::On => NodeReports::MachineConfigNodes(&self.machine_config_nodes),
+        }
+    }
 }
 
 /// The outcome of a render of a pool.
@@ -75,7 +87,7 @@ pub fn report(pool: &PoolView<'_>, inputs: &PoolStatusInputs<'_>, now: &Time) ->
         }
         // Without an own render this state may persist, and its nodes must still be counted.
         if is_foreign && matches!(inputs.render, Some(RenderOutcome::Failed(_))) {
-            NodeCounts::of(pool, None).write(&mut before);
+            NodeCounts::of(pool, None, inputs.reports()).write(&mut before);
             before.observed_generation = pool.pool.metadata.generation.unwrap_or_default();
         }
         let changed = pool.pool.status.clone().unwrap_or_default() != before;
@@ -86,7 +98,7 @@ pub fn report(pool: &PoolView<'_>, inputs: &PoolStatusInputs<'_>, now: &Time) ->
         };
     }
     let target = reached_target(pool.pool, &pool.layering);
-    let counts = NodeCounts::of(pool, target.as_ref());
+    let counts = NodeCounts::of(pool, target.as_ref(), inputs.reports());
     let all_updated = counts.all_updated() && !pool.layering.is_building();
     let mut status = before.clone();
     counts.write(&mut status);

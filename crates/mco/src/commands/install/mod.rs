@@ -88,7 +88,7 @@ fn objects(arguments: &InstallArguments, settings: &ManifestSettings) -> Vec<Val
         objects.extend(manifests::alerts());
     }
     if arguments.dashboard {
-        objects.push(manifests::dashboard());
+        objects.extend(manifests::dashboards());
     }
     objects
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use mco_api::MachineConfig;
 use mco_api::machine_configuration::LogLevel;
 use mco_api::vocabulary::names::component;
 use mco_client::switch;
@@ -51,6 +52,15 @@ pub async fn release(arguments: &SwitchRelease) -> anyhow::Result<CommandOutcome
 
 async fn plan(cluster: &SwitchCluster, arguments: &SwitchBack) -> anyhow::Result<Vec<SwitchStep>> {
     let restore = arguments.restore.as_deref().map(saved).transpose()?;
+    let configs = cluster.metadata_of::<MachineConfig>("MachineConfigs").await?;
+    let bound = switch::not_portable(configs.iter().map(|config| &config.metadata));
+    if !bound.is_empty() {
+        bail!(
+            "another implementation would write the placeholders of MachineConfigs with values of the node or of Secrets: \
+             delete {} first, or remove their annotations mco.dev/node-values and mco.dev/secret-files",
+            output::escape_control_chars(&bound.join(", "))
+        );
+    }
     let pools = cluster.pools().await?;
     let nodes = cluster.nodes().await?;
     let ours = ours(cluster).await?;

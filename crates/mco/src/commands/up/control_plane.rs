@@ -19,9 +19,12 @@ use super::data_directory::{self, START_OVER};
 use super::ignition_server::IgnitionServerFiles;
 use super::node_policy::NodePolicy;
 use super::rotation::{RotationRoute, SharedRotation};
+use super::secret_files::{SecretFilesRoute, SharedSecretFiles};
 use super::{DataDirectory, addresses, joining};
 use crate::cli::Up;
 
+/// The component that reads Secrets for nodes.
+const OPERATOR: &str = "operator";
 /// The identity of a new machine until it has its own credentials.
 const BOOTSTRAPPER: &str = "system:bootstrap:mco";
 const BOOTSTRAPPERS: &str = "system:bootstrappers";
@@ -48,6 +51,8 @@ impl ControlPlane {
         let mut extra_routes =
             joining::routes(directory.path()).map_err(|error| unusable(directory, error.into()))?;
         extra_routes.push(Arc::new(SharedRotation(Arc::clone(&rotation))));
+        let secret_files = Arc::new(SecretFilesRoute::default());
+        extra_routes.push(Arc::new(SharedSecretFiles(Arc::clone(&secret_files))));
         let options = ApiServerOptions {
             admission,
             authorizers: vec![Arc::new(NodePolicy), Arc::new(ComponentPolicy)],
@@ -66,6 +71,8 @@ impl ControlPlane {
             .map_err(|error| unusable(directory, error))?;
         let server = Arc::new(server);
         rotation.set_server(&server, &url);
+        let operator = server.service_as(Identity::component(OPERATOR));
+        secret_files.set_client(Client::new(operator, "default"));
         Ok(Self {
             server,
             in_use,

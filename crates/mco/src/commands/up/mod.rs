@@ -20,6 +20,7 @@ mod progress;
 #[cfg(test)]
 mod revocation_tests;
 mod rotation;
+mod secret_files;
 pub mod simulation;
 mod summary;
 
