@@ -121,7 +121,7 @@ def main():
                 count[f"not used: {kind}"] = count.get(f"not used: {kind}", 0) + 1
                 continue
             variant, version = known[package]
-            whole = {"variant": variant, "version": version, **PLACES[kind](config)}
+            whole = {**PLACES[kind](config), "variant": variant, "version": version}
             if variant != "openshift" or kind not in ("Config", "Metadata"):
                 whole["metadata"] = METADATA
             # JSON is YAML.
