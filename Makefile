@@ -36,8 +36,6 @@ e2e: ## Run the suites against real components, which it installs (as root, on D
 	e2e/cluster/run --profile ha
 	e2e/cluster/run --profile guard
 	e2e/cluster/run --profile adoption
-	e2e/cluster/run --profile k3s
-	e2e/cluster/run --profile build
 	e2e/image/run
 	e2e/firstboot/run
 	e2e/node/run

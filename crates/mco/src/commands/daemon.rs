@@ -154,7 +154,7 @@ pub fn keep(
             }),
             ..options
         };
-        Ok(member::run(client, machine, &membership, options, stop).await?)
+        Ok(Box::pin(member::run(client, machine, &membership, options, stop)).await?)
     })
 }
 

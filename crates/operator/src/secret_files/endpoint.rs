@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn only_the_token_of_a_daemon_for_this_audience_names_a_node() {
-        assert_eq!(review(|_| {}).unwrap(), "worker-1");
         type Change = fn(&mut serde_json::Value);
+        assert_eq!(review(|_| {}).unwrap(), "worker-1");
         let cases: [(&str, Change, &str); 6] = [
             (
                 "a wrong token",

@@ -429,7 +429,7 @@ proptest! {
             let text = text.trim_end_matches('$');
             template.push_str(&escape(text));
             expected.push_str(text);
-            template.push_str(&format!("${{node.label[\"{key}\"]}}"));
+            template.extend(["${node.label[\"", key, "\"]}"]);
             expected.push_str(&labels[key]);
         }
         let parsed = ValueTemplate::parse(&template).unwrap();
