@@ -17,6 +17,7 @@ use kube::runtime::watcher;
 use kube::{Client, Resource};
 use mco_api::crd::CompanionKinds;
 use mco_api::foreign::cluster_operator::ClusterOperator;
+use mco_api::foreign::image::Image;
 use mco_api::vocabulary::{labels, names};
 use mco_api::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfigPool, MachineConfiguration,
@@ -105,6 +106,10 @@ impl Watches {
             ),
         };
         self.follow(kind(configurations), Work::Everything);
+        if profile.kinds == CompanionKinds::OpenShift {
+            // Clusters that are not OpenShift have the kind, but an Image only once a user creates one.
+            self.follow(kind(ApiResource::erase::<Image>(&())), Work::Everything);
+        }
         self.follow(kind(ApiResource::erase::<KubeletConfig>(&())), Work::Everything);
         self.follow(
             kind(ApiResource::erase::<ContainerRuntimeConfig>(&())),

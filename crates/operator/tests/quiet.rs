@@ -7,16 +7,19 @@ use std::sync::Arc;
 
 use common::{DEADLINE, Running, eventually};
 use http::{Method, Request};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client};
+use mco_api::ControllerConfig;
+use mco_api::foreign::image::Image;
 use mco_operator::OperatorOptions;
 use parking_lot::Mutex;
 use serde_json::json;
 
 const NAMESPACE: &str = "openshift-machine-config-operator";
+const CONFIG_NAMESPACE: &str = "openshift-config";
 const ROLE: &str = "machine-config-daemon";
 /// A fact, which every full sync reads.
 const READ_BY_EVERY_SYNC: &str = "/configmaps/machine-config-operator-images";
@@ -68,14 +71,9 @@ async fn sync_again(running: &Running, requests: &Requests, round: u32) {
     running.play_controllers().await;
 }
 
-#[tokio::test]
-async fn every_full_sync_read_all_definitions_and_roles() {
-    let requests = Requests::default();
-    let recording = requests.clone();
-    let options = OperatorOptions::new("0.1.0");
-    let running = Running::behind(options, async |client| recording.recording(client)).await;
-    running.play_controllers().await;
-    // Nothing is remembered before the watches have their first list.
+/// Syncs again until nothing is read that did not change: nothing is remembered before the watches have their first
+/// list.
+async fn until_quiet(running: &Running, requests: &Requests) {
     let quiet = async {
         for round in 0.. {
             let read = || {
@@ -85,7 +83,7 @@ async fn every_full_sync_read_all_definitions_and_roles() {
                 )
             };
             let before = read();
-            sync_again(&running, &requests, round).await;
+            sync_again(running, requests, round).await;
             if read() == before {
                 return;
             }
@@ -93,6 +91,49 @@ async fn every_full_sync_read_all_definitions_and_roles() {
     };
     let quiet = tokio::time::timeout(DEADLINE, quiet).await;
     quiet.expect("a full sync that reads no definition and no role");
+}
+
+#[tokio::test]
+async fn an_image_that_was_created_later_was_noticed_only_by_the_resync() {
+    let requests = Requests::default();
+    let recording = requests.clone();
+    let running = Running::behind(OperatorOptions::new("0.1.0"), async |client| {
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let namespace = serde_json::from_value(json!({"metadata": {"name": CONFIG_NAMESPACE}})).unwrap();
+        namespaces
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
+        let map = json!({"metadata": {"name": "mine"}, "data": {"registry.example.com..5000": "mine"}});
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CONFIG_NAMESPACE);
+        let map = serde_json::from_value(map).unwrap();
+        maps.create(&PostParams::default(), &map).await.unwrap();
+        recording.recording(client)
+    })
+    .await;
+    running.play_controllers().await;
+    until_quiet(&running, &requests).await;
+
+    let image = json!({"metadata": {"name": "cluster"}, "spec": {"additionalTrustedCA": {"name": "mine"}}});
+    let images: Api<Image> = Api::all(running.client());
+    let image = serde_json::from_value(image).unwrap();
+    images.create(&PostParams::default(), &image).await.unwrap();
+    let configs: Api<ControllerConfig> = Api::all(running.client());
+    eventually("the authorities of the registry", || async {
+        let config = configs.get("machine-config-controller").await.ok()?;
+        (!config.spec.image_registry_bundle_user_data.is_empty()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_full_sync_read_all_definitions_and_roles() {
+    let requests = Requests::default();
+    let recording = requests.clone();
+    let options = OperatorOptions::new("0.1.0");
+    let running = Running::behind(options, async |client| recording.recording(client)).await;
+    running.play_controllers().await;
+    until_quiet(&running, &requests).await;
 
     let roles: Api<ClusterRole> = Api::all(running.client());
     let patch = Patch::Merge(json!({"rules": []}));
