@@ -42,13 +42,13 @@ struct WatchedUsers {
 
 impl InUseIndex {
     /// Returns the users of a config; unknown until all objects are listed.
-    pub fn of(&self, config: &str) -> Answer {
+    fn of(&self, config: &str) -> Answer {
         let users = self.watched.get().and_then(|watched| watched.users(config));
         users.map_or(Answer::Unknown, Answer::By)
     }
 
     /// Returns the RolloutPolicies of the cluster; none until they are listed.
-    pub fn policies(&self) -> Vec<RolloutPolicy> {
+    fn policies(&self) -> Vec<RolloutPolicy> {
         let watched = self.watched.get().and_then(|watched| watched.policies.listed());
         let policies = watched.unwrap_or_default();
         policies
@@ -69,7 +69,7 @@ impl InUseIndex {
     }
 
     /// Returns what admission depends on. Before the operator has written the base, nothing depends on it.
-    pub fn context(&self) -> AdmissionContext {
+    fn context(&self) -> AdmissionContext {
         let context = self.watched.get().and_then(WatchedUsers::context);
         context.unwrap_or_default()
     }

@@ -1,9 +1,7 @@
 //! Request and response of the webhook: `AdmissionReview` of `admission.k8s.io/v1`.
 
-use mco_api::RolloutPolicy;
-use mco_core::pipeline::admission::{
-    AdmissionContext, AdmissionWrite, ConfigInUse as Users, WriteOperation, review_on,
-};
+use mco_core::config::problem::Problem;
+use mco_core::pipeline::admission::{AdmissionWrite, WriteOperation};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -34,15 +32,13 @@ struct ReviewKind {
     kind: String,
 }
 
-/// Returns the response to an AdmissionReview, or `None` if the body is not one.
+/// Returns the response to an AdmissionReview, or `None` if the body is not one. `review` decides about the write.
 pub fn review_response(
     body: &[u8],
-    context: impl FnOnce() -> AdmissionContext,
-    users: impl FnOnce(&str) -> Users,
-    peers: impl FnOnce() -> Vec<RolloutPolicy>,
+    review: impl FnOnce(&AdmissionWrite<'_>) -> Result<Vec<Problem>, String>,
 ) -> Option<Value> {
     let Review { request } = serde_json::from_slice(body).ok()?;
-    let response = match decide(&request, context, users, peers) {
+    let response = match decide(&request, review) {
         Ok(warnings) => json!({"uid": request.uid, "allowed": true, "warnings": warnings}),
         Err(message) => json!({
             "uid": request.uid,
@@ -55,9 +51,7 @@ pub fn review_response(
 
 fn decide(
     question: &ReviewRequest,
-    context: impl FnOnce() -> AdmissionContext,
-    users: impl FnOnce(&str) -> Users,
-    peers: impl FnOnce() -> Vec<RolloutPolicy>,
+    review: impl FnOnce(&AdmissionWrite<'_>) -> Result<Vec<Problem>, String>,
 ) -> Result<Vec<String>, String> {
     let operation = match question.operation.as_str() {
         "CREATE" => WriteOperation::Create,
@@ -76,12 +70,14 @@ fn decide(
         object: question.object.as_ref().filter(|object| !object.is_null()),
         old: question.old_object.as_ref().filter(|object| !object.is_null()),
     };
-    let warnings = review_on(context, &request, users, peers)?;
+    let warnings = review(&request)?;
     Ok(warnings.iter().map(ToString::to_string).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use mco_core::pipeline::admission::{AdmissionContext, ConfigInUse, Users, review_on};
+
     use super::*;
 
     fn review(operation: &str, name: &str, mode: i64) -> Value {
@@ -102,13 +98,15 @@ mod tests {
         }});
         let users = |_: &str| {
             let nodes = ["worker-1".to_owned()];
-            Users::By(mco_core::pipeline::admission::Users {
+            ConfigInUse::By(Users {
                 nodes: nodes.into(),
-                ..mco_core::pipeline::admission::Users::default()
+                ..Users::default()
             })
         };
         let body = body.to_string();
-        let answer = review_response(body.as_bytes(), AdmissionContext::default, users, Vec::new);
+        let answer = review_response(body.as_bytes(), |request| {
+            review_on(AdmissionContext::default, request, users, Vec::new)
+        });
         answer.unwrap()["response"].clone()
     }
 
@@ -133,7 +131,7 @@ mod tests {
                 .contains("node worker-1")
         );
         assert_eq!(review("CONNECT", "50-x", 0o4755)["allowed"], true);
-        let unread = review_response(b"{}", AdmissionContext::default, |_| Users::Unknown, Vec::new);
+        let unread = review_response(b"{}", |_| Ok(Vec::new()));
         assert_eq!(unread, None);
     }
 }

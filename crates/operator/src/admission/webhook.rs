@@ -99,14 +99,7 @@ where
         Err(BodyError::Failed(_)) => return empty(StatusCode::BAD_REQUEST),
     };
     // Validation parses, decompresses and hashes what a client has sent.
-    let review = move || {
-        review_response(
-            &body,
-            || in_use.context(),
-            |config| in_use.of(config),
-            || in_use.policies(),
-        )
-    };
+    let review = move || review_response(&body, |request| in_use.review(request));
     match run_blocking("admission-webhook", "an admission review", review).await {
         Err(_) => empty(StatusCode::INTERNAL_SERVER_ERROR),
         Ok(Some(answer)) => {
