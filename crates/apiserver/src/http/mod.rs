@@ -256,37 +256,21 @@ impl Api {
         match RequestPath::parse(&call.path) {
             RequestPath::Resource(path) => resources::serve(self, call, path).await,
             RequestPath::Other(parts) => {
-                if let Some((route, below)) = extra_routes::authenticated(self, &parts) {
-                    let caller = Some(&call.identity);
-                    let answer = extra_routes::serve(
-                        self,
-                        route,
-                        &call.method,
-                        below,
-                        &call.headers,
-                        &call.body,
-                        caller,
-                    );
-                    return answer.await;
-                }
-                let wanted = RequestAttributes {
-                    verb: call.method.as_str().to_ascii_lowercase(),
-                    path: call.path.clone(),
-                    ..RequestAttributes::default()
+                let route = if let Some(route) = extra_routes::authenticated(self, &parts) {
+                    Some(route)
+                } else {
+                    let wanted = RequestAttributes {
+                        verb: call.method.as_str().to_ascii_lowercase(),
+                        path: call.path.clone(),
+                        ..RequestAttributes::default()
+                    };
+                    self.require(&call.identity, &wanted)?;
+                    extra_routes::authorized(self, &parts)
                 };
-                self.require(&call.identity, &wanted)?;
-                if let Some((route, below)) = extra_routes::authorized(self, &parts) {
-                    let caller = Some(&call.identity);
-                    let answer = extra_routes::serve(
-                        self,
-                        route,
-                        &call.method,
-                        below,
-                        &call.headers,
-                        &call.body,
-                        caller,
-                    );
-                    return answer.await;
+                if let Some((route, below)) = route {
+                    let (method, headers, caller) = (&call.method, &call.headers, Some(&call.identity));
+                    return extra_routes::serve(self, route, method, below, headers, &call.body, caller)
+                        .await;
                 }
                 if parts.first().is_some_and(|part| part == "openapi") {
                     let (api, call) = (Arc::clone(self), Arc::clone(call));
